@@ -1,0 +1,47 @@
+# Everything a user or contributor runs. `make help` lists it.
+PYTHON ?= python3
+BIN := .venv/bin
+# One torch thread a test worker: two workers on two cores would otherwise fight over them.
+WORKERS ?= 2
+
+.PHONY: help demo test lint types layers suite docs bench clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+# torch comes first and pinned: asked for by name it is the tested build, and nothing later replaces it.
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet -c constraints.txt torch==2.13.0
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[test]'
+	touch $@
+
+demo: .venv/installed ## install elmokit and show the commands on a small model
+	$(BIN)/python docs/demo.py
+
+test: lint types layers suite ## everything that CI checks: lint, types, layering, tests with coverage
+
+lint: .venv/installed ## style (ruff)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check src tests
+
+types: .venv/installed ## types (pyright)
+	$(BIN)/pyright
+
+layers: .venv/installed ## the one-way rule between modules (import-linter)
+	$(BIN)/lint-imports
+
+suite: .venv/installed ## tests with coverage
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --cov --cov-report=term -q
+
+docs: .venv/installed ## the documentation as HTML, in docs/_build
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
+	$(BIN)/sphinx-build -W -q docs docs/_build
+	@echo "open docs/_build/index.html"
+
+bench: .venv/installed ## measure this machine; compare with benchmarks/
+	$(BIN)/python benchmarks/speed.py
+
+clean: ## remove the environment and everything built
+	rm -rf .venv build dist docs/_build demo .coverage .pytest_cache .ruff_cache .hypothesis .import_linter_cache

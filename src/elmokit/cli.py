@@ -1,0 +1,120 @@
+"""The command `elmo`: arguments come in, one subcommand runs, an exit code goes out.
+
+Exit codes: 0 done, 1 a failure (disk full, out of memory), 2 bad input (arguments, files, text), 130 stopped by the
+user, 141 the reader of a pipe went away. Each problem is one line on standard error; `--debug` adds the traceback.
+torch is imported only by a subcommand that runs, so `elmo --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import version
+
+import tyro
+
+from elmokit.commands.base import Command, warn
+from elmokit.commands.compare import Compare
+from elmokit.commands.convert import Convert
+from elmokit.commands.embed import Embed
+from elmokit.commands.info import Info
+from elmokit.errors import ElmoError
+
+__all__ = ["main"]
+
+COMMANDS: dict[str, type[Command]] = {"compare": Compare, "embed": Embed, "info": Info, "convert": Convert}
+SUMMARY = """ELMo: a vector for each word in its sentence.
+
+elmo compare   how alike is one word across sentences
+elmo embed     files of text in, files of vectors out
+elmo info      what a model is made of
+elmo convert   from one model format to another
+
+`elmo COMMAND --help` explains a command; `elmo --version` tells the version."""
+
+BAD_INPUT, FAILURE, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `elmo` with these arguments (those of the process if none are given) and return its exit code.
+
+    Example:
+        >>> main(["--version"])
+        elmo 0.1.0
+        0
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["--version"]:
+        sys.stdout.write(f"elmo {version('elmokit')}\n")
+        return 0
+    if not arguments or arguments[0] in ("-h", "--help"):
+        sys.stdout.write(SUMMARY + "\n")
+        return 0
+    command = _parse(arguments)
+    return command if isinstance(command, int) else _run(command)
+
+
+def _parse(arguments: Sequence[str]) -> Command | int:
+    """The chosen command with its options, or the exit code when there is nothing to run."""
+    name, *rest = arguments
+    if name not in COMMANDS:
+        warn(f"expected a command, one of {', '.join(COMMANDS)}, found {name!r}; see elmo --help")
+        return BAD_INPUT
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.cli(COMMANDS[name], prog=f"elmo {name}", args=rest, config=(tyro.conf.FlagCreatePairsOff,))
+    except SystemExit as stop:
+        if not stop.code:
+            return 0  # --help was asked for and printed
+        warn(f"{_one_line(complaint.getvalue())}; see elmo {name} --help")
+        return BAD_INPUT
+
+
+def _run(command: Command) -> int:
+    try:
+        command.run()
+        sys.stdout.flush()
+        return 0
+    except BrokenPipeError:
+        # The reader (`| head`) has gone: that is its right. Python would complain once more when it flushes at exit.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        hint = "; the same command with --resume goes on where it stopped" if isinstance(command, Embed) else ""
+        warn(f"stopped{hint}")
+        return INTERRUPTED
+    except Exception as problem:
+        if command.debug:
+            traceback.print_exc()
+        code, line = _explain(problem)
+        warn(line)
+        return code
+
+
+def _explain(problem: Exception) -> tuple[int, str]:
+    """Exit code and one line for a problem."""
+    text = " ".join(str(problem).split()) or type(problem).__name__
+    if isinstance(problem, ElmoError):
+        return (BAD_INPUT if isinstance(problem, ValueError) else FAILURE), text
+    if isinstance(problem, (FileNotFoundError, IsADirectoryError, NotADirectoryError)):
+        return BAD_INPUT, f"{problem.filename}: {problem.strerror}"
+    if isinstance(problem, OSError):
+        return FAILURE, text
+    if isinstance(problem, MemoryError) or "out of memory" in text.lower():
+        return FAILURE, f"out of memory ({text}): try a smaller --batch-size"
+    return FAILURE, f"unexpected {type(problem).__name__}: {text}; --debug shows where"
+
+
+def _one_line(box: str) -> str:
+    """The text of the box that tyro draws around a complaint about arguments, without frame, title and advice."""
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in box.splitlines()]
+    lines = [line.strip("│ ") for line in lines if line.startswith("│") and not line.startswith("│ ──")]
+    text = " ".join(line for line in lines if line)
+    return re.split(r"For full helptext|Perhaps you meant|Argument helptext", text)[0].strip().rstrip(".") or " ".join(box.split())

@@ -1,0 +1,44 @@
+"""What every subcommand shares: the abstract `Command`, the default model, and how results reach the screen."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+__all__ = ["DEFAULT_MODEL", "Command", "Model", "say", "warn"]
+
+DEFAULT_MODEL = "en-small"
+
+Model = Annotated[
+    str,
+    tyro.conf.arg(
+        metavar="SOURCE",
+        help="The model: a bundled name, a folder, a .zip file, or a hub id such as 'someone/their-elmo'.",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command(ABC):
+    """One subcommand: its fields are the options, `run` does the work."""
+
+    debug: bool = False
+    """Show the full traceback when something goes wrong."""
+
+    @abstractmethod
+    def run(self) -> None:
+        """Do the work; a problem is raised, never printed."""
+
+
+def say(text: str = "") -> None:
+    """Write one line of the result to standard output."""
+    sys.stdout.write(text + "\n")
+
+
+def warn(text: str) -> None:
+    """Write one line of advice to standard error, where it cannot mix with results."""
+    sys.stderr.write(f"elmo: {text}\n")

@@ -1,0 +1,94 @@
+"""`elmo compare`: how alike is one word across sentences, layer by layer.
+
+A word and sentences arrive; a table leaves with the cosine similarity of the word's vectors for every pair of
+sentences. It is the shortest proof of what ELMo does: layer 0 sees the word alone and finds every "bank" the
+same; the layers above see the sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from elmokit.commands.base import DEFAULT_MODEL, Command, Model, say
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["Compare"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compare(Command):
+    """Show how alike one word is across sentences, layer by layer.
+
+    For each pair of sentences and each layer of the model the table gives the cosine similarity of the word's two
+    vectors: 1 means the same direction, 0 means nothing in common. Upper and lower case match each other.
+
+    Example: elmo compare bank "She sat by the river bank." "The bank lent him money." --model my-model
+    """
+
+    word: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORD")]
+    """The word to compare."""
+    sentences: Annotated[
+        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="SENTENCE...", help_behavior_hint="(required)")
+    ]
+    """Two or more sentences that contain it; put each in quotes."""
+    model: Model = DEFAULT_MODEL
+
+    def run(self) -> None:
+        """Embed the sentences and print the table."""
+        from elmokit.embed.embedder import Embedder
+        from elmokit.errors import InputError
+        from elmokit.segment import words
+
+        sentences = [words(sentence) for sentence in self.sentences]
+        places = [_places(self.word, sentence) for sentence in sentences]
+        found = [number for number, place in enumerate(places) if place]
+        if len(found) < 2:
+            count = "none" if not found else "only one"
+            raise InputError(
+                f"expected {self.word!r} in at least two sentences, found it in {count} of {len(sentences)}: "
+                "give sentences that contain it as a separate word"
+            )
+        layers = Embedder.from_pretrained(self.model).embed([sentences[number] for number in found], layers="all")
+        vectors = [layers_LWD[:, places[number][0]] for number, layers_LWD in zip(found, layers, strict=True)]
+
+        for number, (sentence, place) in enumerate(zip(sentences, places, strict=True), start=1):
+            say(f"{number:3}  {_marked(sentence, place)}")
+        say()
+        for line in _table([number + 1 for number in found], vectors):
+            say(line)
+        say("\nlayer 0 sees the word alone; the layers above see its sentence.")
+
+
+def _places(word: str, sentence: Sequence[str]) -> list[int]:
+    return [place for place, other in enumerate(sentence) if other.casefold() == word.casefold()]
+
+
+def _marked(sentence: Sequence[str], places: Sequence[int]) -> str:
+    text = " ".join(f"[{word}]" if place in places[:1] else word for place, word in enumerate(sentence))
+    if not places:
+        return f"{text}   (the word is not here: left out)"
+    return text if len(places) == 1 else f"{text}   ({len(places)} times here: the first is taken)"
+
+
+def _table(numbers: Sequence[int], vectors: Sequence[np.ndarray]) -> list[str]:
+    """Cosine similarities, one row a pair of sentences, one column a layer and one for their average."""
+    columns = [f"layer {layer}" for layer in range(len(vectors[0]))] + ["average"]
+    rows = ["sentences" + "".join(f"{column:>10}" for column in columns)]
+    for (one, first_LD), (other, second_LD) in combinations(zip(numbers, vectors, strict=True), 2):
+        pairs = [*zip(first_LD, second_LD, strict=True), (first_LD.mean(0), second_LD.mean(0))]
+        rows.append(f"{f'{one} and {other}':9}" + "".join(f"{_cosine(a_D, b_D):10.3f}" for a_D, b_D in pairs))
+    return rows
+
+
+def _cosine(a_D: np.ndarray, b_D: np.ndarray) -> float:
+    import numpy as np
+
+    norms = float(np.linalg.norm(a_D) * np.linalg.norm(b_D))
+    return float(a_D @ b_D) / norms if norms else 0.0

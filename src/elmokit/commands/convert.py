@@ -1,0 +1,39 @@
+"""`elmo convert`: any model this library can read goes in; our format or AllenNLP's layout comes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from elmokit.commands.base import Command, Model, say
+
+__all__ = ["Convert"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convert(Command):
+    """Rewrite a model in another file format.
+
+    Reads any format that elmokit recognises and writes a new folder, in one step: it is there whole or not at all.
+
+    Example: elmo convert weights-and-options/ my-model/
+    """
+
+    source: tyro.conf.Positional[Model]
+    dest: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DEST")]
+    """The folder to write; it must not exist yet."""
+    format: Literal["native", "allennlp"] = "native"
+    """'native' is config.json + model.safetensors; 'allennlp' is options.json + weights.hdf5, for older tools."""
+    dtype: Literal["float32", "float16"] = "float32"
+    """How numbers are stored; float16 halves the file and rounds each weight (native format only)."""
+
+    def run(self) -> None:
+        """Load, then save."""
+        from elmokit.io import load, save
+
+        checkpoint = load(self.source)
+        save(checkpoint, self.dest, format=self.format, dtype=self.dtype)
+        say(f"{checkpoint.format} → {self.format}: {self.dest}")
