@@ -1,0 +1,240 @@
+"""What a model is made of: frozen dataclasses that cannot be wrong.
+
+An `ElmoConfig` says how a word becomes a vector (`characters`, `words`, or both) and how the two language
+models read a sentence (`lstm`). It holds sizes only, never vocabularies or weights, so it fits in a
+`config.json` and two equal configs describe interchangeable networks. Presets are functions:
+`ElmoConfig.original()` is the published 93.6 M parameter model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from elmokit.errors import ConfigError
+
+__all__ = ["CharConfig", "ElmoConfig", "LstmConfig", "WordConfig"]
+
+Scheme = Literal["bytes", "unicode"]
+Activation = Literal["relu", "tanh"]
+
+PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+NUM_BYTE_SYMBOLS = 261  # 256 bytes, sentence begin and end, word begin and end, in-word padding
+
+
+@dataclass(frozen=True)
+class CharConfig:
+    """How the characters of a word are read: the scheme, the convolutions and the highways.
+
+    Arguments:
+        scheme: `"bytes"` (UTF-8 bytes, as published) or `"unicode"` (a learned alphabet of characters).
+        max_length: columns of ids a word takes, its two markers included (50 as published).
+        num_symbols: rows of the character table, without the row for "no word" (261 for bytes).
+        dim: width of a character vector.
+        filters: one `(width, channels)` pair a convolution.
+        activation: after max-pooling: `"relu"` (all released models) or `"tanh"`.
+        num_highways: highway layers after the convolutions.
+    """
+
+    scheme: Scheme = "bytes"
+    max_length: int = 50
+    num_symbols: int = NUM_BYTE_SYMBOLS
+    dim: int = 16
+    filters: tuple[tuple[int, int], ...] = PUBLISHED_FILTERS
+    activation: Activation = "relu"
+    num_highways: int = 2
+
+    def __post_init__(self) -> None:
+        """Reject what cannot be built."""
+        object.__setattr__(self, "filters", tuple((int(w), int(k)) for w, k in self.filters))
+        _check(self.scheme in get_args(Scheme), f"characters.scheme is {self.scheme!r}: use one of {get_args(Scheme)}")
+        _check(
+            self.activation in get_args(Activation),
+            f"characters.activation is {self.activation!r}: use one of {get_args(Activation)}",
+        )
+        _positive("characters", num_symbols=self.num_symbols, dim=self.dim)
+        _check(self.max_length >= 3, f"characters.max_length is {self.max_length}: two markers and a character need 3")
+        _check(
+            self.scheme != "bytes" or self.num_symbols == NUM_BYTE_SYMBOLS,
+            f"the byte scheme has {NUM_BYTE_SYMBOLS} symbols, not characters.num_symbols={self.num_symbols}",
+        )
+        _check(bool(self.filters), "characters.filters is empty: give at least one (width, channels) pair")
+        for width, channels in self.filters:
+            _check(
+                1 <= width <= self.max_length and channels >= 1,
+                f"characters.filters has ({width}, {channels}): a width is 1 to max_length={self.max_length}, "
+                "channels are 1 or more",
+            )
+        _check(self.num_highways >= 0, f"characters.num_highways is {self.num_highways}: expected 0 or more")
+
+    @property
+    def num_features(self) -> int:
+        """Channels of all filters together: the width of the highways."""
+        return sum(channels for _, channels in self.filters)
+
+
+@dataclass(frozen=True)
+class WordConfig:
+    """A table with one vector a known word: for word-input models and, beside characters, ELMoForManyLangs.
+
+    Arguments:
+        num_words: rows of the table, without the row for "no word".
+        dim: width of a word vector.
+    """
+
+    num_words: int
+    dim: int
+
+    def __post_init__(self) -> None:
+        """Reject what cannot be built."""
+        _positive("words", num_words=self.num_words, dim=self.dim)
+
+
+@dataclass(frozen=True)
+class LstmConfig:
+    """One stack of LSTM layers with projection; a model has two of them, forward and backward.
+
+    Arguments:
+        num_layers: layers a stack.
+        cell_dim: width of the memory cell (4096 in the original).
+        projection_dim: width of a layer's output (512); equal to `cell_dim` means no projection matrix.
+        cell_clip, projection_clip: bounds of cell and output, `None` for no clipping.
+        residual: add a layer's input to its output from the second layer on.
+    """
+
+    num_layers: int = 2
+    cell_dim: int = 4096
+    projection_dim: int = 512
+    cell_clip: float | None = 3.0
+    projection_clip: float | None = 3.0
+    residual: bool = True
+
+    def __post_init__(self) -> None:
+        """Reject what cannot be built."""
+        _positive("lstm", num_layers=self.num_layers, cell_dim=self.cell_dim, projection_dim=self.projection_dim)
+        for name in ("cell_clip", "projection_clip"):
+            clip = getattr(self, name)
+            _check(clip is None or clip > 0, f"lstm.{name} is {clip}: expected a number above 0, or null for none")
+
+    @property
+    def has_projection(self) -> bool:
+        """Whether a projection matrix follows the cell."""
+        return self.cell_dim != self.projection_dim
+
+
+@dataclass(frozen=True)
+class ElmoConfig:
+    """A whole model: how words are read, and how sentences are.
+
+    Arguments:
+        characters: the character reader, `None` for a word-input model.
+        words: the word table, `None` for a character-only model.
+        lstm: the two stacks.
+        projects_words: whether a linear map leads from the word features to `lstm.projection_dim`.
+
+    Example:
+        >>> ElmoConfig.original().dim
+        1024
+    """
+
+    characters: CharConfig | None = field(default_factory=CharConfig)
+    words: WordConfig | None = None
+    lstm: LstmConfig = field(default_factory=LstmConfig)
+    projects_words: bool = True
+
+    def __post_init__(self) -> None:
+        """Reject what cannot be built."""
+        _check(
+            self.characters is not None or self.words is not None,
+            "a model needs characters, words, or both: neither was given",
+        )
+        _check(
+            self.projects_words or self.num_word_features == self.lstm.projection_dim,
+            f"word features are {self.num_word_features} wide and lstm.projection_dim is {self.lstm.projection_dim}: "
+            "without projects_words they must be equal",
+        )
+
+    @property
+    def num_word_features(self) -> int:
+        """Width of a word before its projection: word vector and character features side by side."""
+        characters = self.characters.num_features if self.characters else 0
+        return characters + (self.words.dim if self.words else 0)
+
+    @property
+    def dim(self) -> int:
+        """Width of every layer's output: forward and backward side by side."""
+        return 2 * self.lstm.projection_dim
+
+    @property
+    def num_layers(self) -> int:
+        """Layers a word has: the context-free one and one for each LSTM layer."""
+        return self.lstm.num_layers + 1
+
+    @classmethod
+    def tiny(cls) -> ElmoConfig:
+        """The smallest useful model: for tests, teaching and minutes of training on a CPU."""
+        filters = ((1, 16), (2, 16), (3, 32), (4, 64))
+        return cls(CharConfig(filters=filters, num_highways=1), lstm=LstmConfig(cell_dim=256, projection_dim=64))
+
+    @classmethod
+    def small(cls) -> ElmoConfig:
+        """The published small model: 13.6 M parameters, 256 wide."""
+        return cls(CharConfig(num_highways=1), lstm=LstmConfig(cell_dim=1024, projection_dim=128))
+
+    @classmethod
+    def medium(cls) -> ElmoConfig:
+        """The published medium model: 28.0 M parameters, 512 wide."""
+        return cls(CharConfig(num_highways=1), lstm=LstmConfig(cell_dim=2048, projection_dim=256))
+
+    @classmethod
+    def original(cls) -> ElmoConfig:
+        """The published original model: 93.6 M parameters, 1024 wide."""
+        return cls()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The config as plain values, ready for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> ElmoConfig:
+        """The config of such values; an unknown or missing field is a `ConfigError` that names it."""
+        parts = dict(_fields_of(cls, values, "config"))
+        for name, kind in (("characters", CharConfig), ("words", WordConfig), ("lstm", LstmConfig)):
+            if parts.get(name) is not None:
+                parts[name] = _build(kind, parts[name], name)
+        return _build(cls, parts, "config")
+
+    def to_json(self) -> str:
+        """The config as indented JSON."""
+        return json.dumps(self.to_dict(), indent=2)
+
+
+def _build(kind: type, values: dict[str, Any], where: str) -> Any:  # noqa: ANN401
+    try:
+        return kind(**_fields_of(kind, values, where))
+    except (TypeError, ValueError) as problem:
+        if isinstance(problem, ConfigError):
+            raise
+        raise ConfigError(f"{where} of the config cannot be read: {problem}") from problem
+
+
+def _fields_of(kind: type, values: object, where: str) -> dict[str, Any]:
+    known = {each.name for each in dataclasses.fields(kind)}
+    _check(isinstance(values, dict), f"{where} should be an object with the fields {sorted(known)}, found {values!r}")
+    assert isinstance(values, dict)
+    unknown = sorted(set(values) - known)
+    _check(not unknown, f"{where} has the unknown fields {unknown}; known are {sorted(known)}")
+    return values
+
+
+def _positive(where: str, **sizes: int) -> None:
+    for name, size in sizes.items():
+        whole = isinstance(size, int) and not isinstance(size, bool)
+        _check(whole and size >= 1, f"{where}.{name} is {size!r}: expected a whole number of 1 or more")
+
+
+def _check(holds: bool, message: str) -> None:
+    if not holds:
+        raise ConfigError(message)

@@ -1,0 +1,57 @@
+"""The exceptions of elmokit: what can go wrong for a caller, and nothing else.
+
+    ElmoError                 everything below; catch this to catch them all
+    ├── ConfigError           a configuration that cannot describe a model
+    ├── CheckpointError       a file or folder that is not what it claims to be
+    ├── LayerError            a layer this model does not have
+    ├── InputError            text or ids that this model cannot take
+    ├── OutputError           a result that cannot be written where it was asked for
+    ├── EngineError           an engine that cannot run here (says why, and which can)
+    └── MissingExtra          a framework that is not installed (says the command)
+
+Each message says what was expected, what came, and what to do. All but `OutputError` and `MissingExtra`
+are also `ValueError`s, so code that never heard of elmokit still catches them.
+"""
+
+__all__ = [
+    "CheckpointError",
+    "ConfigError",
+    "ElmoError",
+    "EngineError",
+    "InputError",
+    "LayerError",
+    "MissingExtra",
+    "OutputError",
+]
+
+
+class ElmoError(Exception):
+    """Base of every exception that elmokit raises on purpose."""
+
+
+class ConfigError(ElmoError, ValueError):
+    """A configuration that cannot describe a model."""
+
+
+class CheckpointError(ElmoError, ValueError):
+    """A model file or folder that is not what it claims to be: names the file, the tensor and both shapes."""
+
+
+class LayerError(ElmoError, ValueError):
+    """A layer this model does not have."""
+
+
+class InputError(ElmoError, ValueError):
+    """Text or ids that this model cannot take."""
+
+
+class OutputError(ElmoError, OSError):
+    """A result that cannot be written where it was asked for."""
+
+
+class EngineError(ElmoError, ValueError):
+    """An engine that cannot run here: says why, and which one can."""
+
+
+class MissingExtra(ElmoError, ImportError):
+    """A framework that is not installed; the message holds the command that installs it."""

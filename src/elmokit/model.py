@@ -1,0 +1,327 @@
+"""Elmo: character ids in, layers and their mixes out; the module that goes into your own model.
+
+Arrives: ids (…, W, C) from `word_ids`, 0 where no word is. Leaves: an `ElmoOutput` with all layers, the mixes, the mask
+and the state. On the way: every distinct word is encoded once, the sentence boundaries are put around each sentence,
+both stacks read it, the boundaries are taken off again. The module holds no memory between calls: state comes in and
+goes out as a value, so one model serves several threads.
+
+Shapes: B batch (all leading dimensions together), W words, C columns of ids, P width of a direction, D = 2P, L LSTM layers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from elmokit import io
+from elmokit.characters import ByteScheme, Scheme
+from elmokit.config import ElmoConfig
+from elmokit.errors import InputError
+from elmokit.nn.bilm import BiLM, BilmState
+from elmokit.nn.scalar_mix import ScalarMix
+from elmokit.nn.word_encoder import WordEncoder, distinct_rows
+
+__all__ = ["CANONICAL_SENTENCES", "Elmo", "ElmoOutput", "word_ids"]
+
+# Read once, in one row, from zero: the state after them is the `canonical` one of a model that stores none.
+# Plain sentences of everyday prose; changing them changes every canonical vector, so they are never changed.
+CANONICAL_SENTENCES = (
+    "The morning was cold and clear , and the streets were still empty .",
+    "She opened the window and looked out over the roofs of the town .",
+    "Several people were waiting for the train when we arrived .",
+    "The company said on Monday that it would open two new offices this year .",
+    "He had never seen the sea before , and he stood there for a long time .",
+    "In 1998 , the government began to build a bridge across the river .",
+    "What do you think they will say when they hear about it ?",
+    "Most of the work was done by hand , and it took more than three years .",
+    "It was not the first time that the two teams had met .",
+    "The book was published in London and sold about 5,000 copies .",
+    "\" I do n't know , \" he said , \" but I will try to find out . \"",
+    "After the war , the family moved to a small house near the station .",
+)
+
+# Words that go through the convolutions together when nothing is learned: bounds the memory of a large batch.
+WORDS_AT_A_TIME = 512
+
+
+class ElmoOutput(NamedTuple):
+    """What `Elmo` gives back.
+
+    Arguments:
+        layers: (L+1, …, W, D), layer 0 being the context-free word vector twice.
+        mixes: `num_mixes` tensors (…, W, D), dropout applied.
+        mask: (…, W), true where a word is.
+        state: the state after each row's last word, to hand to the next call.
+    """
+
+    layers: Tensor
+    mixes: list[Tensor]
+    mask: Tensor
+    state: BilmState
+
+
+class Elmo(nn.Module):
+    """The biLM with its mixes, as an `nn.Module`.
+
+    Arguments:
+        config: the sizes of the network.
+        scheme: how words become ids; the published byte scheme for a byte model if not given.
+        num_mixes: independent mixes of the same layers, say one for the input and one for the output of your model.
+        dropout: applied to each mix while training.
+        requires_grad: whether the biLM itself learns; the mixes always do.
+        keep_boundaries: leave the vectors of the sentence boundaries in the output (two words more a sentence).
+        layer_norm: normalise each layer over the batch before mixing (off in the paper's models).
+
+    Example:
+        >>> elmo = Elmo.random(ElmoConfig.tiny(), num_mixes=2)
+        >>> out = elmo(word_ids([["the", "bank"], ["hello"]]))
+        >>> out.layers.shape, out.mixes[1].shape, out.mask.tolist()
+        (torch.Size([3, 2, 2, 128]), torch.Size([2, 2, 128]), [[True, True], [True, False]])
+    """
+
+    def __init__(
+        self,
+        config: ElmoConfig,
+        *,
+        scheme: Scheme | None = None,
+        num_mixes: int = 1,
+        dropout: float = 0.5,
+        requires_grad: bool = False,
+        keep_boundaries: bool = False,
+        layer_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.scheme = _default_scheme(config) if scheme is None else scheme
+        self.keep_boundaries = keep_boundaries
+        self.encoder = WordEncoder(config)
+        self.bilm = BiLM(config.lstm)
+        self.mixes = nn.ModuleList(ScalarMix(config.num_layers, layer_norm=layer_norm) for _ in range(num_mixes))
+        self.dropout = nn.Dropout(dropout)
+        self.stored_mix: tuple[Tensor, Tensor] | None = None
+        self._canonical_state: BilmState | None = None
+        self.encoder.requires_grad_(requires_grad)
+        self.bilm.requires_grad_(requires_grad)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        source: str | os.PathLike[str],
+        *,
+        num_mixes: int = 1,
+        dropout: float = 0.5,
+        requires_grad: bool = False,
+        keep_boundaries: bool = False,
+        layer_norm: bool = False,
+    ) -> Elmo:
+        """The model of a source: a bundled name, a folder, a `.zip` or a hub id, in any of the known formats."""
+        return cls.from_checkpoint(
+            io.load(source),
+            num_mixes=num_mixes,
+            dropout=dropout,
+            requires_grad=requires_grad,
+            keep_boundaries=keep_boundaries,
+            layer_norm=layer_norm,
+        )
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        checkpoint: io.Checkpoint,
+        *,
+        num_mixes: int = 1,
+        dropout: float = 0.5,
+        requires_grad: bool = False,
+        keep_boundaries: bool = False,
+        layer_norm: bool = False,
+    ) -> Elmo:
+        """The model of a checkpoint that `io.load` read; its tensors are taken over, not copied."""
+        with torch.device("meta"):
+            elmo = cls(
+                checkpoint.config, scheme=checkpoint.scheme(), num_mixes=0, dropout=dropout, keep_boundaries=keep_boundaries
+            )
+        weights = {name: value for name, value in checkpoint.tensors.items() if name.startswith(("encoder.", "bilm."))}
+        elmo.load_state_dict(weights, assign=True)
+        elmo.encoder.requires_grad_(requires_grad)
+        elmo.bilm.requires_grad_(requires_grad)
+        elmo.mixes.extend(ScalarMix(checkpoint.config.num_layers, layer_norm=layer_norm) for _ in range(num_mixes))
+        extras = checkpoint.tensors
+        if "mix.weights" in extras:
+            elmo.stored_mix = (extras["mix.weights"], extras["mix.gamma"])
+        if "canonical.hidden" in extras:
+            state = BilmState(extras["canonical.hidden"].unsqueeze(2), extras["canonical.cell"].unsqueeze(2))
+            elmo._canonical_state = state
+        return elmo
+
+    @classmethod
+    def random(
+        cls, config: ElmoConfig, *, seed: int = 0, scheme: Scheme | None = None, num_mixes: int = 1, dropout: float = 0.5
+    ) -> Elmo:
+        """An untrained model, the same for the same seed; the global random state is left alone."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return cls(config, scheme=scheme, num_mixes=num_mixes, dropout=dropout)
+
+    def save_pretrained(
+        self,
+        destination: str | os.PathLike[str],
+        *,
+        format: Literal["native", "allennlp"] = "native",
+        dtype: Literal["float32", "float16"] = "float32",
+        mix: int | None = None,
+    ) -> None:
+        """Write the model as a folder; `mix` names the mix that becomes the stored one (`layers="mix"`)."""
+        io.save(self.to_checkpoint(mix=mix), destination, format=format, dtype=dtype)
+
+    def to_checkpoint(self, *, mix: int | None = None) -> io.Checkpoint:
+        """The model as a config and named tensors, which `io.save` writes."""
+        tensors = {f"encoder.{name}": value.detach() for name, value in self.encoder.state_dict().items()}
+        tensors |= {f"bilm.{name}": value.detach() for name, value in self.bilm.state_dict().items()}
+        stored = self.stored_mix
+        if mix is not None:
+            chosen = self.mixes[mix]
+            assert isinstance(chosen, ScalarMix)
+            stored = (chosen.weights.detach(), chosen.gamma.detach())
+        if stored is not None:
+            tensors["mix.weights"], tensors["mix.gamma"] = stored
+        if self._canonical_state is not None:
+            tensors["canonical.hidden"] = self._canonical_state.hidden[:, :, 0]
+            tensors["canonical.cell"] = self._canonical_state.cell[:, :, 0]
+        return io.Checkpoint.of(self.config, tensors, self.scheme)
+
+    @property
+    def engine(self) -> str:
+        """The engine that runs the LSTMs here, and why."""
+        return str(self.bilm.engine)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.parameters()).device
+
+    @property
+    def boundary_ids(self) -> tuple[Tensor, Tensor]:
+        """The ids (C,) of the words that begin and end every sentence."""
+        begin, end = self.scheme.begin_ids, self.scheme.end_ids
+        return torch.from_numpy(begin).to(self.device), torch.from_numpy(end).to(self.device)
+
+    @property
+    def canonical_state(self) -> BilmState:
+        """The warmed state of one row that `state="canonical"` starts every sentence from."""
+        if self._canonical_state is None:
+            self._canonical_state = self._read_canonical_sentences()
+        return self._canonical_state.to(next(self.parameters()))
+
+    def word_ids(self, sentences: Sequence[Sequence[str]]) -> Tensor:
+        """Ids (B, W, C) of tokenised sentences in this model's own scheme, 0 where no word is."""
+        return torch.from_numpy(self.scheme.batch_ids(sentences)).to(self.device)
+
+    def encode_words(self, ids_NC: Tensor) -> Tensor:
+        """Context-free vectors (N, P) of the words with these ids."""
+        if torch.is_grad_enabled() and any(weight.requires_grad for weight in self.encoder.parameters()):
+            return self.encoder(ids_NC)
+        with torch.no_grad():
+            return torch.cat([self.encoder(chunk_NC) for chunk_NC in ids_NC.split(WORDS_AT_A_TIME)])
+
+    def read(
+        self, words_BWP: Tensor, lengths: Sequence[int], state: BilmState | None = None
+    ) -> tuple[Tensor, BilmState]:
+        """All layers (L+1, B, W, D) of word vectors that have their boundaries already; lengths count them too."""
+        # Autocast would run parts of the recurrence in half precision, where the state loses its meaning word by
+        # word; the LSTMs always compute in the dtype of their weights.
+        weight = next(self.bilm.parameters())
+        with torch.autocast(weight.device.type, enabled=False):
+            return self.bilm(words_BWP.to(weight.dtype), lengths=lengths, state=state)
+
+    def forward(self, ids: Tensor, state: BilmState | None = None) -> ElmoOutput:
+        """Layers, mixes, mask and state of sentences given as ids (…, W, C)."""
+        ids_BWC, leading = self._flattened(ids)
+        mask_BW = (ids_BWC > 0).any(dim=2)
+        lengths = _lengths_of(mask_BW)
+        words_BWP, bounded = self._words_with_boundaries(ids_BWC, mask_BW, lengths)
+        layers_LBWD, final_state = self.read(words_BWP, bounded, state)
+        places = torch.arange(words_BWP.shape[1], device=ids.device)
+        full_mask_BW = places < torch.tensor(bounded, device=ids.device).unsqueeze(1)
+        mixes = [mix(layers_LBWD, full_mask_BW) for mix in self.mixes]
+        if self.keep_boundaries:
+            mask_BW = full_mask_BW
+        else:
+            layers_LBWD = _without_boundaries(layers_LBWD, mask_BW)
+            mixes = [_without_boundaries(mixed_BWD, mask_BW) for mixed_BWD in mixes]
+        layers = layers_LBWD.unflatten(1, leading)
+        mixes = [self.dropout(mixed_BWD).unflatten(0, leading) for mixed_BWD in mixes]
+        return ElmoOutput(layers, mixes, mask_BW.unflatten(0, leading), final_state)
+
+    def _flattened(self, ids: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        columns = self.scheme.columns
+        if ids.dim() < 3 or ids.shape[-1] != columns:
+            raise InputError(
+                f"expected ids of shape (…, sentences, words, {columns}), found {tuple(ids.shape)}; "
+                "make them with this model's word_ids(sentences)"
+            )
+        leading = tuple(ids.shape[:-2])
+        return ids.reshape(-1, *ids.shape[-2:]), leading
+
+    def _words_with_boundaries(
+        self, ids_BWC: Tensor, mask_BW: Tensor, lengths: Sequence[int]
+    ) -> tuple[Tensor, list[int]]:
+        """Word vectors (B, W+2, P) with begin and end around each sentence, and the lengths with them."""
+        num_rows, num_words, _ = ids_BWC.shape
+        begin_C, end_C = self.boundary_ids
+        rows_NC = torch.cat([begin_C.unsqueeze(0), end_C.unsqueeze(0), ids_BWC[mask_BW]])
+        distinct_UC, numbers_N = distinct_rows(rows_NC)
+        vectors_UP = self.encode_words(distinct_UC)
+        begin, end, numbers_N = numbers_N[0], numbers_N[1], numbers_N[2:]
+        # A sentence without words has no boundaries either: nothing reads it, and its row keeps its state.
+        lengths_B = torch.tensor(lengths, device=ids_BWC.device)
+        real_B = lengths_B > 0
+        places_BW = torch.full((num_rows, num_words + 2), -1, dtype=torch.int64, device=ids_BWC.device)
+        inner_BW = places_BW[:, 1 : num_words + 1]
+        inner_BW[mask_BW] = numbers_N
+        places_BW[real_B, 0] = begin
+        places_BW[real_B, lengths_B[real_B] + 1] = end
+        words_BWP = vectors_UP[places_BW.clamp_min(0)].masked_fill((places_BW < 0).unsqueeze(2), 0)
+        return words_BWP, [length + 2 if length else 0 for length in lengths]
+
+    @torch.no_grad()
+    def _read_canonical_sentences(self) -> BilmState:
+        state = BilmState.zeros(self.config.lstm, 1, like=next(self.parameters()))
+        for sentence in CANONICAL_SENTENCES:
+            ids_BWC = self.word_ids([sentence.split()])
+            mask_BW = (ids_BWC > 0).any(dim=2)
+            words_BWP, lengths = self._words_with_boundaries(ids_BWC, mask_BW, _lengths_of(mask_BW))
+            _, state = self.read(words_BWP, lengths, state)
+        return state
+
+
+def word_ids(sentences: Sequence[Sequence[str]]) -> Tensor:
+    """Ids (B, W, 50) of tokenised sentences in the published byte scheme, 0 where no word is.
+
+    Example:
+        >>> word_ids([["the", "bank"], ["hello"]]).shape
+        torch.Size([2, 2, 50])
+    """
+    return torch.from_numpy(ByteScheme().batch_ids(sentences))
+
+
+def _default_scheme(config: ElmoConfig) -> Scheme:
+    from elmokit.characters import scheme_for
+
+    return scheme_for(config, None, None)
+
+
+def _lengths_of(mask_BW: Tensor) -> list[int]:
+    lengths_B = mask_BW.sum(dim=1)
+    expected_BW = torch.arange(mask_BW.shape[1], device=mask_BW.device) < lengths_B.unsqueeze(1)
+    if not torch.equal(mask_BW, expected_BW):
+        raise InputError("ids have a word of zeros before a real word: zeros may only fill the end of a sentence")
+    return lengths_B.tolist()
+
+
+def _without_boundaries(values: Tensor, mask_BW: Tensor) -> Tensor:
+    """The words alone (…, B, W, D) out of (…, B, W+2, D): begin is first, end stands behind each row's last word."""
+    return values[..., 1:-1, :].masked_fill(~mask_BW.unsqueeze(-1), 0)

@@ -1,0 +1,169 @@
+"""A word, as ids, becomes one vector that does not depend on its sentence: layer 0 of ELMo.
+
+Arrives: ids (N, C), one row a word. Leaves: vectors (N, P). On the way: character vectors, convolutions of several
+widths, the maximum of each channel over the word, highway layers, a linear map. Models with a word table look the
+word up instead (bilm-tf's word-input models) or beside it (ELMoForManyLangs, whose column 0 is the word's id).
+
+Shapes: N words, C columns of ids, T columns kept after trimming, E character width, F features, P output width.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elmokit.config import CharConfig, ElmoConfig, WordConfig
+
+__all__ = ["CharCnn", "Highway", "WordEncoder", "WordTable", "distinct_rows"]
+
+
+class WordEncoder(nn.Module):
+    """Ids of words (N, C) to context-free word vectors (N, P).
+
+    Example:
+        >>> import torch
+        >>> encoder = WordEncoder(ElmoConfig.tiny())
+        >>> encoder(torch.randint(1, 262, (3, 50))).shape
+        torch.Size([3, 64])
+    """
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        self.words = WordTable(config.words) if config.words else None
+        self.characters = CharCnn(config.characters) if config.characters else None
+        self.projection = (
+            nn.Linear(config.num_word_features, config.lstm.projection_dim) if config.projects_words else None
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the projection as bilm-tf does: normal, variance 1 / fan-in, bias 0 (the parts draw their own)."""
+        if self.projection is not None:
+            nn.init.normal_(self.projection.weight, std=1 / math.sqrt(self.projection.in_features))
+            nn.init.zeros_(self.projection.bias)
+
+    def forward(self, ids_NC: Tensor) -> Tensor:
+        """Vectors (N, P) of the words with these ids."""
+        features = []
+        if self.words is not None:
+            features.append(self.words(ids_NC[:, 0]))
+            ids_NC = ids_NC[:, 1:]
+        if self.characters is not None:
+            features.append(self.characters(ids_NC))
+        features_NF = features[0] if len(features) == 1 else torch.cat(features, dim=1)
+        return features_NF if self.projection is None else self.projection(features_NF)
+
+
+class WordTable(nn.Module):
+    """One learned vector a word; word v has the id v + 1, and id 0 (no word) is a vector of zeros."""
+
+    def __init__(self, config: WordConfig) -> None:
+        super().__init__()
+        self.embedding = nn.Parameter(torch.empty(config.num_words, config.dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the table: uniform in ±1."""
+        nn.init.uniform_(self.embedding, -1, 1)
+
+    def forward(self, ids_N: Tensor) -> Tensor:
+        """Vectors (N, E) of these words."""
+        # The zero row is not a row of the table: prepending it to a large table would copy it at every call.
+        vectors_NE = F.embedding((ids_N - 1).clamp_min(0), self.embedding)
+        return vectors_NE.masked_fill((ids_N == 0).unsqueeze(1), 0)
+
+
+class CharCnn(nn.Module):
+    """Character ids (N, C) to features (N, F): convolutions, maximum over the word, highways."""
+
+    def __init__(self, config: CharConfig) -> None:
+        super().__init__()
+        self.embedding = nn.Parameter(torch.empty(config.num_symbols, config.dim))
+        self.convolutions = nn.ModuleList(nn.Conv1d(config.dim, channels, width) for width, channels in config.filters)
+        self.highways = nn.ModuleList(Highway(config.num_features) for _ in range(config.num_highways))
+        self.activation = config.activation
+        self.widest_filter = max(width for width, _ in config.filters)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw table and filters as bilm-tf does."""
+        nn.init.uniform_(self.embedding, -1, 1)
+        for convolution in self.convolutions:
+            assert isinstance(convolution, nn.Conv1d)
+            if self.activation == "relu":
+                nn.init.uniform_(convolution.weight, -0.05, 0.05)
+            else:
+                fan_in = convolution.in_channels * convolution.kernel_size[0]
+                nn.init.normal_(convolution.weight, std=1 / math.sqrt(fan_in))
+            assert convolution.bias is not None
+            nn.init.zeros_(convolution.bias)
+
+    def forward(self, ids_NC: Tensor) -> Tensor:
+        """Features (N, F) of the words with these character ids."""
+        ids_NT = ids_NC[:, : kept_columns(ids_NC, self.widest_filter)]
+        # Id 0 stands for "no word" and is a vector of zeros. In-word padding is a symbol like any other: its vector
+        # is learned and takes part in the convolutions, so nothing may be masked here.
+        table = F.pad(self.embedding, (0, 0, 1, 0))
+        characters_NET = F.embedding(ids_NT, table).transpose(1, 2)
+        pooled = [convolution(characters_NET).amax(dim=2) for convolution in self.convolutions]
+        features_NF = torch.cat(pooled, dim=1)
+        features_NF = features_NF.relu() if self.activation == "relu" else features_NF.tanh()
+        for highway in self.highways:
+            features_NF = highway(features_NF)
+        return features_NF
+
+
+class Highway(nn.Module):
+    """g * relu(transform(x)) + (1 - g) * x with the gate g = sigmoid(gate(x)) (Srivastava et al. 2015)."""
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(num_features, num_features)
+        self.transform = nn.Linear(num_features, num_features)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw as bilm-tf does; a gate bias of -2 lets the input through at first."""
+        for linear, bias in ((self.gate, -2.0), (self.transform, 0.0)):
+            nn.init.normal_(linear.weight, std=1 / math.sqrt(linear.in_features))
+            nn.init.constant_(linear.bias, bias)
+
+    def forward(self, features_NF: Tensor) -> Tensor:
+        """Features (N, F), some of them transformed."""
+        return torch.lerp(features_NF, self.transform(features_NF).relu(), self.gate(features_NF).sigmoid())
+
+
+def kept_columns(ids_NC: Tensor, widest_filter: int) -> int:
+    """How many columns the convolutions must see to give exactly what all of them would give.
+
+    Words shorter than the table end in the same padding symbol. A window of padding alone gives the same value
+    wherever it lies, so one such window a filter is enough: the longest word and the widest filter after it.
+    """
+    num_columns = ids_NC.shape[1]
+    if torch.compiler.is_compiling() or len(ids_NC) == 0:
+        return num_columns  # a count that depends on the data would break the graph
+    differs_C = (ids_NC != ids_NC[0, -1]).any(dim=0)
+    used = int((differs_C * torch.arange(1, num_columns + 1, device=ids_NC.device)).amax())
+    return min(num_columns, used + widest_filter)
+
+
+def distinct_rows(ids_NC: Tensor) -> tuple[Tensor, Tensor]:
+    """The distinct rows (U, C) and, for each of the N rows, its number among them. Exact.
+
+    Rows are compared by a 64-bit sum first, which is ten times faster than sorting rows; should two different rows
+    ever share a sum, the comparison at the end notices and the rows are sorted after all.
+    """
+    generator = torch.Generator().manual_seed(1)
+    factors_C = torch.randint(-(2**62), 2**62, (ids_NC.shape[1],), generator=generator).to(ids_NC.device) * 2 + 1
+    keys_N = (ids_NC * factors_C).sum(dim=1)
+    _, numbers_N = keys_N.unique(return_inverse=True)
+    num_distinct = int(numbers_N.amax()) + 1 if len(ids_NC) else 0
+    some_row_U = torch.zeros(num_distinct, dtype=torch.int64, device=ids_NC.device)
+    some_row_U[numbers_N] = torch.arange(len(ids_NC), device=ids_NC.device)
+    distinct_UC = ids_NC[some_row_U]
+    if not torch.equal(distinct_UC[numbers_N], ids_NC):
+        return ids_NC.unique(dim=0, return_inverse=True)  # type: ignore[return-value]
+    return distinct_UC, numbers_N

@@ -1,0 +1,91 @@
+"""Characters to word vectors: trimming, distinct words, highways, word tables."""
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elmokit.config import CharConfig, ElmoConfig, LstmConfig, WordConfig
+from elmokit.nn import word_encoder
+from elmokit.nn.word_encoder import Highway, WordEncoder, distinct_rows, kept_columns
+
+CONFIG = ElmoConfig(
+    CharConfig(dim=3, filters=((1, 2), (3, 4), (5, 6)), num_highways=2), lstm=LstmConfig(cell_dim=8, projection_dim=4)
+)
+
+
+def ids_of_lengths(lengths, columns=50, padding=261):
+    ids = torch.full((len(lengths), columns), padding)
+    for row, length in enumerate(lengths):
+        ids[row, :length] = torch.randint(1, 260, (length,))
+    return ids
+
+
+def test_trimmed_columns_change_nothing(monkeypatch):
+    torch.manual_seed(0)
+    encoder = WordEncoder(CONFIG).requires_grad_(False)
+    for lengths in ([3, 4], [50, 3], [44], [46, 2], [3]):
+        ids = ids_of_lengths(lengths)
+        assert kept_columns(ids, 5) == min(50, max(lengths) + 5)
+        trimmed = encoder(ids)
+        with monkeypatch.context() as patch:
+            patch.setattr(word_encoder, "kept_columns", lambda ids_NC, widest: ids_NC.shape[1])
+            torch.testing.assert_close(encoder(ids), trimmed, atol=1e-7, rtol=0)
+
+
+def test_padding_takes_part_and_is_not_masked():
+    torch.manual_seed(0)
+    encoder = WordEncoder(CONFIG).requires_grad_(False)
+    ids = ids_of_lengths([4])
+    before = encoder(ids)
+    encoder.characters.embedding[260] += 1
+    assert not torch.allclose(encoder(ids), before, atol=1e-3)
+
+
+def test_tanh_and_no_highways_and_no_projection():
+    config = ElmoConfig(
+        CharConfig(dim=3, filters=((2, 4),), activation="tanh", num_highways=0),
+        lstm=LstmConfig(cell_dim=8, projection_dim=4),
+        projects_words=False,
+    )
+    encoder = WordEncoder(config).requires_grad_(False)
+    vectors = encoder(ids_of_lengths([3, 9]))
+    assert vectors.shape == (2, 4) and vectors.abs().max() < 1
+
+
+def test_highway_is_the_formula():
+    torch.manual_seed(0)
+    highway = Highway(6).requires_grad_(False)
+    x = torch.randn(5, 6)
+    gate = torch.sigmoid(x @ highway.gate.weight.T + highway.gate.bias)
+    expected = gate * torch.relu(x @ highway.transform.weight.T + highway.transform.bias) + (1 - gate) * x
+    torch.testing.assert_close(highway(x), expected)
+
+
+def test_word_table_beside_and_instead_of_characters():
+    words = WordConfig(num_words=7, dim=4)
+    alone = WordEncoder(ElmoConfig(None, words, LstmConfig(cell_dim=8, projection_dim=4), projects_words=False))
+    ids = torch.tensor([[0], [1], [7]])
+    vectors = alone(ids)
+    assert not vectors[0].any()
+    assert torch.equal(vectors[1:], alone.words.embedding[[0, 6]])
+    both = WordEncoder(ElmoConfig(CONFIG.characters, words, CONFIG.lstm))
+    mixed_ids = torch.cat([ids, ids_of_lengths([3, 4, 5])], dim=1)
+    features = torch.cat([both.words(ids[:, 0]), both.characters(mixed_ids[:, 1:])], dim=1)
+    torch.testing.assert_close(both(mixed_ids), both.projection(features))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3), max_size=30))
+def test_distinct_rows_rebuild_the_rows(rows):
+    ids = torch.tensor(rows, dtype=torch.int64).reshape(-1, 3)
+    distinct, numbers = distinct_rows(ids)
+    assert torch.equal(distinct[numbers], ids)
+    assert len(distinct) == len({tuple(row) for row in rows})
+
+
+def test_distinct_rows_survive_a_collision(monkeypatch):
+    zeros = lambda *args, **kwargs: torch.zeros(3, dtype=torch.int64)  # noqa: E731
+    monkeypatch.setattr(torch, "randint", zeros)  # every factor becomes 1: rows with equal sums collide
+    ids = torch.tensor([[1, 2, 3], [3, 2, 1], [1, 2, 3]])
+    distinct, numbers = distinct_rows(ids)
+    assert len(distinct) == 2 and torch.equal(distinct[numbers], ids)
