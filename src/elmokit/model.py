@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit import io
-from elmokit.characters import ByteScheme, Scheme
+from elmokit.characters import ByteScheme, scheme_for
 from elmokit.config import ElmoConfig
 from elmokit.errors import InputError
 from elmokit.nn.bilm import BiLM, BilmState
@@ -69,7 +69,9 @@ class Elmo(nn.Module):
 
     Arguments:
         config: the sizes of the network.
-        scheme: how words become ids; the published byte scheme for a byte model if not given.
+        alphabet: the symbols of a Unicode-character model.
+        vocabulary: the words of a word-input model; without one its words are row numbers.
+        swaps_markers: whether words start with the end-of-word symbol, as in ELMoForManyLangs.
         num_mixes: independent mixes of the same layers, say one for the input and one for the output of your model.
         dropout: applied to each mix while training.
         requires_grad: whether the biLM itself learns; the mixes always do.
@@ -87,7 +89,9 @@ class Elmo(nn.Module):
         self,
         config: ElmoConfig,
         *,
-        scheme: Scheme | None = None,
+        alphabet: Sequence[str] | None = None,
+        vocabulary: Sequence[str] | None = None,
+        swaps_markers: bool = False,
         num_mixes: int = 1,
         dropout: float = 0.5,
         requires_grad: bool = False,
@@ -96,7 +100,10 @@ class Elmo(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        self.scheme = _default_scheme(config) if scheme is None else scheme
+        self.alphabet = None if alphabet is None else list(alphabet)
+        self.vocabulary = None if vocabulary is None else list(vocabulary)
+        self.swaps_markers = swaps_markers
+        self.scheme = scheme_for(config, alphabet, vocabulary, swaps_markers=swaps_markers)
         self.keep_boundaries = keep_boundaries
         self.encoder = WordEncoder(config)
         self.bilm = BiLM(config.lstm)
@@ -142,7 +149,13 @@ class Elmo(nn.Module):
         """The model of a checkpoint that `io.load` read; its tensors are taken over, not copied."""
         with torch.device("meta"):
             elmo = cls(
-                checkpoint.config, scheme=checkpoint.scheme(), num_mixes=0, dropout=dropout, keep_boundaries=keep_boundaries
+                checkpoint.config,
+                alphabet=checkpoint.alphabet,
+                vocabulary=checkpoint.vocabulary,
+                swaps_markers=checkpoint.swaps_markers,
+                num_mixes=0,
+                dropout=dropout,
+                keep_boundaries=keep_boundaries,
             )
         weights = {name: value for name, value in checkpoint.tensors.items() if name.startswith(("encoder.", "bilm."))}
         elmo.load_state_dict(weights, assign=True)
@@ -159,12 +172,27 @@ class Elmo(nn.Module):
 
     @classmethod
     def random(
-        cls, config: ElmoConfig, *, seed: int = 0, scheme: Scheme | None = None, num_mixes: int = 1, dropout: float = 0.5
+        cls,
+        config: ElmoConfig,
+        *,
+        seed: int = 0,
+        alphabet: Sequence[str] | None = None,
+        vocabulary: Sequence[str] | None = None,
+        num_mixes: int = 1,
+        dropout: float = 0.5,
+        requires_grad: bool = False,
     ) -> Elmo:
         """An untrained model, the same for the same seed; the global random state is left alone."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return cls(config, scheme=scheme, num_mixes=num_mixes, dropout=dropout)
+            return cls(
+                config,
+                alphabet=alphabet,
+                vocabulary=vocabulary,
+                num_mixes=num_mixes,
+                dropout=dropout,
+                requires_grad=requires_grad,
+            )
 
     def save_pretrained(
         self,
@@ -191,7 +219,13 @@ class Elmo(nn.Module):
         if self._canonical_state is not None:
             tensors["canonical.hidden"] = self._canonical_state.hidden[:, :, 0]
             tensors["canonical.cell"] = self._canonical_state.cell[:, :, 0]
-        return io.Checkpoint.of(self.config, tensors, self.scheme)
+        return io.Checkpoint(
+            self.config,
+            tensors,
+            alphabet=self.alphabet,
+            swaps_markers=self.swaps_markers,
+            vocabulary=self.vocabulary,
+        )
 
     @property
     def engine(self) -> str:
@@ -245,7 +279,7 @@ class Elmo(nn.Module):
         words_BWP, bounded = self._words_with_boundaries(ids_BWC, mask_BW, lengths)
         layers_LBWD, final_state = self.read(words_BWP, bounded, state)
         places = torch.arange(words_BWP.shape[1], device=ids.device)
-        full_mask_BW = places < torch.tensor(bounded, device=ids.device).unsqueeze(1)
+        full_mask_BW = places < torch.tensor(bounded, dtype=torch.int64, device=ids.device).unsqueeze(1)
         mixes = [mix(layers_LBWD, full_mask_BW) for mix in self.mixes]
         if self.keep_boundaries:
             mask_BW = full_mask_BW
@@ -277,7 +311,7 @@ class Elmo(nn.Module):
         vectors_UP = self.encode_words(distinct_UC)
         begin, end, numbers_N = numbers_N[0], numbers_N[1], numbers_N[2:]
         # A sentence without words has no boundaries either: nothing reads it, and its row keeps its state.
-        lengths_B = torch.tensor(lengths, device=ids_BWC.device)
+        lengths_B = torch.tensor(lengths, dtype=torch.int64, device=ids_BWC.device)
         real_B = lengths_B > 0
         places_BW = torch.full((num_rows, num_words + 2), -1, dtype=torch.int64, device=ids_BWC.device)
         inner_BW = places_BW[:, 1 : num_words + 1]
@@ -306,12 +340,6 @@ def word_ids(sentences: Sequence[Sequence[str]]) -> Tensor:
         torch.Size([2, 2, 50])
     """
     return torch.from_numpy(ByteScheme().batch_ids(sentences))
-
-
-def _default_scheme(config: ElmoConfig) -> Scheme:
-    from elmokit.characters import scheme_for
-
-    return scheme_for(config, None, None)
 
 
 def _lengths_of(mask_BW: Tensor) -> list[int]:
