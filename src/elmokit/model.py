@@ -5,13 +5,15 @@ and the state. On the way: every distinct word is encoded once, the sentence bou
 both stacks read it, the boundaries are taken off again. The module holds no memory between calls: state comes in and
 goes out as a value, so one model serves several threads.
 
-Shapes: B batch (all leading dimensions together), W words, C columns of ids, P width of a direction, D = 2P, L LSTM layers.
+Shapes: B batch (all leading dimensions together), W words, C columns of ids, P width of a direction, D = 2P,
+L LSTM layers.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from math import prod
 from typing import Literal, NamedTuple
 
 import torch
@@ -40,7 +42,7 @@ CANONICAL_SENTENCES = (
     "Most of the work was done by hand , and it took more than three years .",
     "It was not the first time that the two teams had met .",
     "The book was published in London and sold about 5,000 copies .",
-    "\" I do n't know , \" he said , \" but I will try to find out . \"",
+    '" I do n\'t know , " he said , " but I will try to find out . "',
     "After the war , the family moved to a small house near the station .",
 )
 
@@ -298,7 +300,7 @@ class Elmo(nn.Module):
                 "make them with this model's word_ids(sentences)"
             )
         leading = tuple(ids.shape[:-2])
-        return ids.reshape(-1, *ids.shape[-2:]), leading
+        return ids.reshape(prod(leading), *ids.shape[-2:]), leading
 
     def _words_with_boundaries(
         self, ids_BWC: Tensor, mask_BW: Tensor, lengths: Sequence[int]

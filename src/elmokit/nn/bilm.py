@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.config import LstmConfig
-from elmokit.nn.engines import Choice, Clips, LayerState, Recurrence, best_for, engine_named
+from elmokit.nn.engines import Choice, Clips, LayerState, LstmpWeights, Recurrence, best_for, engine_named
 from elmokit.nn.lstmp import Lstmp
 
 __all__ = ["BiLM", "BilmState"]
@@ -103,10 +103,10 @@ class BiLM(nn.Module):
         packed = [words_QP[index_N] for index_N in packing.indices]  # one copy a direction, each in its reading order
         layers = [torch.cat([words_BWP, words_BWP], dim=2)]
         hidden, cell = [], []
-        for number, pair in enumerate(zip(self.forward_layers, self.backward_layers, strict=True)):
+        for number in range(self.config.num_layers):
             recurrences = [
-                Recurrence(packed[d], pair[d].weights(), LayerState(state.hidden[number, d], state.cell[number, d]))
-                for d in (0, 1)
+                Recurrence(packed[d], weights, LayerState(state.hidden[number, d], state.cell[number, d]))
+                for d, weights in enumerate(self._weights(number))
             ]
             results = run(recurrences, packing.batch_sizes, self.clips)
             outputs = [output_NP for output_NP, _ in results]
@@ -120,6 +120,11 @@ class BiLM(nn.Module):
         rank = packing.rank
         final_state = BilmState(torch.stack(hidden)[:, :, rank], torch.stack(cell)[:, :, rank])
         return torch.stack(layers), final_state
+
+    def _weights(self, number: int) -> list[LstmpWeights]:
+        """The weights of layer `number`, forward then backward."""
+        layers = self.forward_layers[number], self.backward_layers[number]
+        return [layer.weights() for layer in layers if isinstance(layer, Lstmp)]
 
 
 class _Packing:

@@ -83,7 +83,7 @@ class ScalarMix(nn.Module):
         return self.weights.detach().softmax(0).tolist()
 
     def penalty(self, strength: float) -> Tensor:
-        """strength * sum(weights²), to add to a task's loss; on the weights before the softmax, not on gamma."""
+        """Strength * sum(weights²), to add to a task's loss; on the weights before the softmax, not on gamma."""
         return strength * self.weights.square().sum()
 
     def extra_repr(self) -> str:

@@ -9,7 +9,7 @@ Shapes: N packed words, B rows (sentences), D input width, H cell width, P outpu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -76,7 +76,7 @@ def engine_named(name: str) -> Run:
     """The engine of that name; an unknown name is an `EngineError` that lists the known ones."""
     from elmokit.nn.engines import packed, reference
 
-    engines: dict[str, Run] = {"packed": packed.run, "reference": reference.run}
+    engines = {"packed": packed.run, "reference": reference.run}
     if name not in engines:
         raise EngineError(f"no engine is called {name!r}: use one of {sorted(engines)}")
-    return engines[name]
+    return cast(Run, engines[name])  # torch.compiler.disable hides the type

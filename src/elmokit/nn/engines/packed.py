@@ -25,9 +25,7 @@ BLOCK_BYTES = 32 * 2**20
 
 
 @torch.compiler.disable  # the loop over words would be unrolled anew for every sentence length
-def run(
-    recurrences: Sequence[Recurrence], batch_sizes: Sequence[int], clips: Clips
-) -> list[tuple[Tensor, LayerState]]:
+def run(recurrences: Sequence[Recurrence], batch_sizes: Sequence[int], clips: Clips) -> list[tuple[Tensor, LayerState]]:
     """Outputs (N, P) and final state of each recurrence."""
     results = []
     for recurrence in recurrences:

@@ -16,9 +16,7 @@ from elmokit.nn.engines import Clips, LayerState, Recurrence
 __all__ = ["run"]
 
 
-def run(
-    recurrences: Sequence[Recurrence], batch_sizes: Sequence[int], clips: Clips
-) -> list[tuple[Tensor, LayerState]]:
+def run(recurrences: Sequence[Recurrence], batch_sizes: Sequence[int], clips: Clips) -> list[tuple[Tensor, LayerState]]:
     """Outputs (N, P) and final state of each recurrence, each on its own."""
     return [_run_one(recurrence, batch_sizes, clips) for recurrence in recurrences]
 
