@@ -1,0 +1,91 @@
+"""Files of models: a source becomes a `Checkpoint`, a `Checkpoint` becomes files; nothing here knows a network.
+
+- `source`: what the user named → a folder (bundled, local, unpacked by `archive`, from the hub) and its family
+- `native`: config.json + model.safetensors, whose header `safe_tensors` reads first
+- `hdf5`: AllenNLP and bilm-tf, options.json (`options`) + *.hdf5 (`safe_hdf5`)
+- `manylangs`: ELMoForManyLangs, config.json + *.dic + *.pkl
+- `checkpoint`: what they all return, and the shapes that a config implies
+- `text_files`: the JSON and the word lists beside the weights
+- `atomic`: a folder appears complete or not at all
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from elmokit.errors import CheckpointError, OutputError
+from elmokit.io.atomic import new_folder
+from elmokit.io.checkpoint import Checkpoint, expected_shapes, num_parameters
+from elmokit.io.hdf5 import load_hdf5, save_hdf5
+from elmokit.io.manylangs import load_manylangs
+from elmokit.io.native import load_native, save_native
+from elmokit.io.source import bundled_names, open_source
+
+__all__ = ["Checkpoint", "bundled_names", "expected_shapes", "load", "num_parameters", "save"]
+
+OWN_FILES = {
+    "native": (
+        "config.json",
+        "model.safetensors",
+        "alphabet.json",
+        "words.json",
+        "softmax.safetensors",
+        "vocab.txt",
+        "README.md",
+    ),
+    "allennlp": ("options.json", "weights.hdf5", "softmax_weights.hdf5", "vocab.txt"),
+}
+
+
+def load(source: str | os.PathLike[str], *, softmax: bool = False) -> Checkpoint:
+    """Read a model from a bundled name, a folder, a `.zip` or a hub id, whatever family its files are of.
+
+    Arguments:
+        source: what to read.
+        softmax: also read the output layer, where there is one.
+    """
+    with open_source(source, softmax=softmax) as folder:
+        if folder.family == "native":
+            checkpoint = load_native(folder.path, softmax=softmax, copies=folder.is_temporary)
+        elif folder.family == "allennlp":
+            checkpoint = load_hdf5(folder.path, softmax=softmax)
+        else:
+            checkpoint = load_manylangs(folder.path)
+        checkpoint.path = Path(source) if folder.is_temporary else folder.path
+    return checkpoint
+
+
+def save(
+    checkpoint: Checkpoint,
+    dest: str | os.PathLike[str],
+    *,
+    format: Literal["native", "allennlp"] = "native",
+    dtype: Literal["float32", "float16"] = "float32",
+    overwrite: bool = False,
+) -> Path:
+    """Write a model as a folder that appears complete or not at all; give its path.
+
+    Arguments:
+        checkpoint: the model.
+        dest: the folder, new or empty.
+        format: `"native"`, or `"allennlp"` for tools of 2018 (bytes or words in, float32).
+        dtype: how weights are stored; they load as float32 either way.
+        overwrite: replace a folder at `dest` that holds a model of this format and nothing else.
+    """
+    if format not in OWN_FILES or dtype not in ("float32", "float16"):
+        raise OutputError(f"expected format native or allennlp and dtype float32 or float16, got {format}, {dtype}")
+    if format == "allennlp" and dtype != "float32":
+        raise OutputError("AllenNLP's layout stores float32 only: use dtype='float32', or format='native'")
+    path = Path(dest).expanduser()
+    try:
+        checkpoint.check("the model to be saved")
+        with new_folder(path, replaces=OWN_FILES[format] if overwrite else None) as folder:
+            if format == "native":
+                save_native(checkpoint, folder, dtype=dtype)
+            else:
+                save_hdf5(checkpoint, folder)
+    except (CheckpointError, UnicodeEncodeError) as problem:
+        raise OutputError(f"{path}: cannot be written: {problem}") from problem
+    return path

@@ -1,0 +1,265 @@
+"""bilm-tf's and AllenNLP's files: `options.json` + `*.hdf5`, read into a `Checkpoint` and written from one.
+
+A folder arrives; a config and named tensors leave, float32. Kernels are read into place in the order in which
+they are stored, so loading takes little more than reading the file and no second copy of the weights: what
+`nn` wants the other way round (Linear layout) is a transposed view. `safe_hdf5.py` reads the datasets.
+
+Shapes: K channels, E character width, w filter width, D input width, P projection, H cell.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import h5py
+import torch
+from torch import Tensor
+
+from elmokit.config import ElmoConfig
+from elmokit.errors import CheckpointError
+from elmokit.io.checkpoint import (
+    LARGEST_RATIO,
+    LARGEST_SLACK,
+    Checkpoint,
+    Shape,
+    check_fits,
+    expected_shapes,
+)
+from elmokit.io.options import WeightFacts, config_to_options, options_to_config
+from elmokit.io.safe_hdf5 import dataset_in, names_in, opened, read_rows
+from elmokit.io.text_files import find_vocabulary, read_json, read_words, write_words
+
+__all__ = ["load_hdf5", "looks_like_hdf5", "save_hdf5"]
+
+FORGET_BIAS = 1.0  # TensorFlow adds it when running; our bias holds it
+
+
+def looks_like_hdf5(folder: Path) -> bool:
+    """Whether a folder has the files of this family."""
+    return bool(_hdf5_files(folder) or list(folder.glob("*options*.json")))
+
+
+def load_hdf5(folder: Path, *, softmax: bool = False) -> Checkpoint:
+    """Read the model in `folder`; its output layer (1.6 GB in the original) only when `softmax` asks for it."""
+    options_path = _options_file(folder)
+    options = read_json(options_path)
+    weights_path, softmax_path = _weight_files(folder, softmax=softmax)
+    vocabulary_path = find_vocabulary(folder) if softmax or not options.get("char_cnn") else None
+    with opened(weights_path) as file:
+        config = options_to_config(options, options_path, _facts(file))
+        check_fits(config, weights_path)
+        _check_counts(file, config)
+        checkpoint = Checkpoint(config, _read_tensors(file, config), format="allennlp", path=folder)
+    if vocabulary_path is not None:
+        words = read_words(vocabulary_path, strips=True)
+        checkpoint.vocabulary = words if config.words is not None else None
+        checkpoint.output_words = words if softmax else None
+    if softmax and softmax_path is not None:
+        with opened(softmax_path) as file:
+            checkpoint.softmax = _read_softmax(file, config)
+    else:
+        checkpoint.output_words = None
+    checkpoint.check(str(folder))
+    return checkpoint
+
+
+def save_hdf5(checkpoint: Checkpoint, folder: Path) -> None:
+    """Write the model into an existing folder as `options.json`, `weights.hdf5`, and its output layer beside them."""
+    config = checkpoint.config
+    options = json.dumps(config_to_options(config), indent=2)
+    (folder / "options.json").write_text(options + "\n", encoding="utf-8")
+    with h5py.File(folder / "weights.hdf5", "w") as file:
+        for stored in _layout(config):
+            file.create_dataset(stored.dataset, data=stored.to_file(checkpoint.tensors).numpy())
+    if checkpoint.softmax is not None:
+        with h5py.File(folder / "softmax_weights.hdf5", "w") as file:
+            file.create_dataset("softmax/W", data=checkpoint.softmax["softmax.weight"].contiguous().numpy())
+            file.create_dataset("softmax/b", data=checkpoint.softmax["softmax.bias"].contiguous().numpy())
+    words = checkpoint.output_words or checkpoint.vocabulary
+    if words is not None:
+        write_words(folder / "vocab.txt", words)
+
+
+# ---------------------------------------------------------------- what lies where
+
+
+class Stored(NamedTuple):
+    """One dataset: its name, the tensors it becomes, its shape in the file, and how the two are laid out."""
+
+    dataset: str
+    names: tuple[str, ...]
+    shape: Shape
+    kind: str
+
+    def from_file(self, data: h5py.Dataset) -> Iterator[tuple[str, Tensor]]:
+        """Read the dataset as named tensors."""
+        if self.kind == "kernel":  # rows: first the D of the input, then the P of the previous output
+            middle = self.shape[0] // 2
+            yield self.names[0], read_rows(data, 0, middle)
+            yield self.names[1], read_rows(data, middle, self.shape[0])
+            return
+        values = read_rows(data, 0, self.shape[0])
+        if self.kind == "convolution":
+            values = values[0].permute(2, 1, 0).contiguous()  # (1, w, E, K) to (K, E, w)
+        elif self.kind == "linear":
+            values = values.T
+        elif self.kind == "bias":
+            _forget_part(values).add_(FORGET_BIAS)
+        yield self.names[0], values
+
+    def to_file(self, tensors: dict[str, Tensor]) -> Tensor:
+        """The values of the dataset."""
+        values = tensors[self.names[0]].detach()
+        if self.kind == "kernel":
+            values = torch.cat([values, tensors[self.names[1]].detach()])
+        elif self.kind == "convolution":
+            values = values.permute(2, 1, 0)[None]
+        elif self.kind == "linear":
+            values = values.T
+        elif self.kind == "bias":
+            values = values.clone()
+            _forget_part(values).sub_(FORGET_BIAS)
+        return values.contiguous().cpu()
+
+
+def _layout(config: ElmoConfig, *, single_cell: bool = False) -> Iterator[Stored]:
+    shapes = expected_shapes(config)
+    yield from _encoder_layout(config, shapes)
+    for direction, ours in enumerate(("bilm.forward_layers", "bilm.backward_layers")):
+        for i in range(config.lstm.num_layers):
+            cell = f"RNN_{direction}/RNN/LSTMCell" if single_cell else f"{_cells(direction)}/Cell{i}/LSTMCell"
+            names = (f"{ours}.{i}.input_weight", f"{ours}.{i}.recurrent_weight")
+            (inputs, columns), (outputs, _) = shapes[names[0]], shapes[names[1]]
+            yield Stored(f"{cell}/W_0", names, (inputs + outputs, columns), "kernel")
+            yield Stored(f"{cell}/B", (f"{ours}.{i}.bias",), (columns,), "bias")
+            if config.lstm.has_projection:
+                name = f"{ours}.{i}.projection_weight"
+                yield Stored(f"{cell}/W_P_0", (name,), shapes[name], "same")
+
+
+def _encoder_layout(config: ElmoConfig, shapes: dict[str, Shape]) -> Iterator[Stored]:
+    def same(dataset: str, name: str) -> Stored:
+        return Stored(dataset, (name,), shapes[name], "same")
+
+    def turned(dataset: str, name: str, kind: str) -> Stored:
+        shape = tuple(reversed(shapes[name]))
+        return Stored(dataset, (name,), (1, *shape) if kind == "convolution" else shape, kind)
+
+    if config.characters is not None:
+        ours = "encoder.characters"
+        yield same("char_embed", f"{ours}.embedding")
+        for i in range(len(config.characters.filters)):
+            yield turned(f"CNN/W_cnn_{i}", f"{ours}.convolutions.{i}.weight", "convolution")
+            yield same(f"CNN/b_cnn_{i}", f"{ours}.convolutions.{i}.bias")
+        for i in range(config.characters.num_highways):
+            for theirs, part in (("carry", "gate"), ("transform", "transform")):
+                yield turned(f"CNN_high_{i}/W_{theirs}", f"{ours}.highways.{i}.{part}.weight", "linear")
+                yield same(f"CNN_high_{i}/b_{theirs}", f"{ours}.highways.{i}.{part}.bias")
+    if config.words is not None:
+        yield same("embedding", "encoder.words.embedding")
+    if config.projects_words:
+        yield turned("CNN_proj/W_proj", "encoder.projection.weight", "linear")
+        yield same("CNN_proj/b_proj", "encoder.projection.bias")
+
+
+def _forget_part(bias: Tensor) -> Tensor:
+    cell_dim = bias.shape[0] // 4
+    return bias[2 * cell_dim : 3 * cell_dim]  # gates stand in the order i, j, f, o
+
+
+def _cells(direction: int) -> str:
+    return f"RNN_{direction}/RNN/MultiRNNCell"
+
+
+# ---------------------------------------------------------------- which file is which
+
+
+def _options_file(folder: Path) -> Path:
+    found = sorted(folder.glob("*options*.json"))
+    if folder / "options.json" in found:
+        return folder / "options.json"
+    if len(found) != 1:
+        what = ", ".join(path.name for path in found) or f"none beside {', '.join(p.name for p in _hdf5_files(folder))}"
+        raise CheckpointError(f"{folder}: expected one options.json, found {what}; put the model's options.json there")
+    return found[0]
+
+
+def _hdf5_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix in (".hdf5", ".h5") and path.is_file())
+
+
+def _weight_files(folder: Path, *, softmax: bool) -> tuple[Path, Path | None]:
+    """The weights, and the output layer if it is there, told apart by what is in them."""
+    contents = {}
+    for path in _hdf5_files(folder):
+        if softmax or "softmax" not in path.name:
+            with opened(path) as file:
+                contents[path] = set(file)
+    weights = [path for path, names in contents.items() if names & {"RNN_0", "RNN_1"}]
+    outputs = [path for path, names in contents.items() if "softmax" in names]
+    cached = [path for path, names in contents.items() if names == {"embedding"}]
+    if not weights:  # one unlike the others is taken, so that its missing datasets are named
+        weights = [path for path in contents if path not in outputs + cached]
+    if not weights and cached:
+        raise CheckpointError(
+            f"{cached[0]}: expected the weights of a model, found cached word vectors (the dataset 'embedding' alone); "
+            "put the weights they were made with into the folder"
+        )
+    if not weights:
+        raise CheckpointError(f"{folder}: expected an hdf5 file with weights beside options.json, found none; add it")
+    for what, found in (("weights", weights), ("softmax", outputs)):
+        if len(found) > 1:
+            names = ", ".join(path.name for path in found)
+            raise CheckpointError(f"{folder}: expected one hdf5 file with the {what}, found {names}; leave one of them")
+    return weights[0], outputs[0] if outputs else None
+
+
+def _facts(file: h5py.File) -> WeightFacts:
+    names = set(file)
+    table = dataset_in(file, "embedding") if "embedding" in names and "char_embed" not in names else None
+    rows = int(table.shape[0]) if table is not None and len(table.shape) == 2 else None
+    return WeightFacts(Path(file.filename).name, "char_embed" in names, rows, "CNN_proj" in names)
+
+
+def _check_counts(file: h5py.File, config: ElmoConfig) -> None:
+    """Refuse options that name fewer parts than the weights have: dropping one silently would change vectors."""
+    characters = config.characters
+    counts = [(_cells(d), r"Cell\d+", config.lstm.num_layers, "LSTM layers (lstm.n_layers)") for d in (0, 1)]
+    if characters is not None:
+        counts.append(("", r"CNN_high_\d+", characters.num_highways, "highways (char_cnn.n_highway)"))
+        counts.append(("CNN", r"W_cnn_\d+", len(characters.filters), "convolutions (char_cnn.filters)"))
+    if not config.lstm.has_projection:
+        counts.append((f"{_cells(0)}/Cell0/LSTMCell", "W_P_0", 0, "projections (lstm.dim equals lstm.projection_dim)"))
+    for group, pattern, named, what in counts:
+        held = sum(re.fullmatch(pattern, name) is not None for name in names_in(file, group))
+        if held > named:
+            raise CheckpointError(
+                f"{file.filename}: the options name {named} {what}, the weights hold {held}; "
+                "correct the options, or take the options that came with these weights"
+            )
+
+
+def _read_tensors(file: h5py.File, config: ElmoConfig) -> dict[str, Tensor]:
+    # bilm-tf trains a single layer without MultiRNNCell, and its dump keeps that name.
+    single_cell = config.lstm.num_layers == 1 and "LSTMCell" in names_in(file, "RNN_0/RNN")
+    layout = list(_layout(config, single_cell=single_cell))
+    found = [  # all checked before any is read
+        # Trained with n_characters 262 by mistake, a table has a row that no byte ever reached: the last.
+        dataset_in(file, stored.dataset, stored.shape, spare_rows=stored.dataset == "char_embed")
+        for stored in layout
+    ]
+    return dict(pair for stored, data in zip(layout, found, strict=True) for pair in stored.from_file(data))
+
+
+def _read_softmax(file: h5py.File, config: ElmoConfig) -> dict[str, Tensor]:
+    bias = dataset_in(file, "softmax/b")
+    rows = bias.shape[0] if bias.shape else 0
+    if 4 * rows * config.lstm.projection_dim > LARGEST_RATIO * Path(file.filename).stat().st_size + LARGEST_SLACK:
+        raise CheckpointError(f"{file.filename}: softmax/b claims {rows:,} rows, more than the file can hold")
+    weight = dataset_in(file, "softmax/W", (rows, config.lstm.projection_dim))
+    bias = dataset_in(file, "softmax/b", (rows,))
+    return {"softmax.weight": read_rows(weight, 0, rows), "softmax.bias": read_rows(bias, 0, rows)}

@@ -1,0 +1,159 @@
+"""Our own format, version 1: a folder that any hub, `safetensors` and a text editor can read.
+
+    config.json          format_version, model_type "elmo", the sizes under "elmo", what is known under "metadata"
+    model.safetensors    the weights by the names of `expected_shapes`, float32 or float16
+    alphabet.json        the symbols, for models that read Unicode characters
+    words.json           the rows of the word table, when they have names
+    softmax.safetensors  softmax.weight and softmax.bias, when the model brings its output layer
+    vocab.txt            the words of that output layer, one a line
+    README.md            the model card
+
+A folder arrives and a `Checkpoint` leaves, or the other way round. A file of a later version than this one is
+refused with the advice to upgrade; every version ever released keeps loading.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from elmokit.config import ElmoConfig
+from elmokit.errors import CheckpointError, ConfigError
+from elmokit.io.checkpoint import Checkpoint, check_fits, check_shapes, num_parameters
+from elmokit.io.safe_tensors import read_safetensors
+from elmokit.io.text_files import read_json, read_json_words, read_words, write_words
+
+__all__ = ["FORMAT_VERSION", "load_native", "looks_like_native", "save_native"]
+
+FORMAT_VERSION = 1
+DTYPES = {"float32": torch.float32, "float16": torch.float16}
+ALWAYS_FLOAT32 = ("mix.", "canonical.")  # a frozen mix may hold -9e10, which float16 cannot
+
+
+def looks_like_native(folder: Path) -> bool:
+    """Whether a folder has the files of this format."""
+    if (folder / "model.safetensors").exists():
+        return True
+    return (folder / "config.json").exists() and "format_version" in read_json(folder / "config.json")
+
+
+def load_native(folder: Path, *, softmax: bool = False, copies: bool = False) -> Checkpoint:
+    """Read the model in `folder`; `copies` reads its tensors instead of mapping them, for a folder about to go."""
+    path = folder / "config.json"
+    values = read_json(path)
+    config = _config(values, path)
+    weights = folder / "model.safetensors"
+    if weights.exists():
+        check_fits(config, weights)
+    tensors = read_safetensors(weights, lambda shapes: check_shapes(config, shapes, weights), copies=copies)
+    checkpoint = Checkpoint(
+        config,
+        tensors,
+        swaps_markers=bool(values.get("swaps_markers")),
+        path=folder,
+        metadata=_metadata(values, path),
+    )
+    if config.characters is not None and config.characters.scheme == "unicode":
+        checkpoint.alphabet = read_json_words(folder / "alphabet.json")
+    if values.get("has_words"):
+        checkpoint.vocabulary = read_json_words(folder / "words.json")
+    if softmax and (folder / "softmax.safetensors").exists():
+        checkpoint.softmax = read_safetensors(folder / "softmax.safetensors", lambda shapes: None, copies=copies)
+        if (folder / "vocab.txt").exists():
+            checkpoint.output_words = read_words(folder / "vocab.txt")
+    checkpoint.check(str(folder))
+    return checkpoint
+
+
+def save_native(checkpoint: Checkpoint, folder: Path, *, dtype: str = "float32") -> None:
+    """Write the model into an existing folder."""
+    config = checkpoint.config
+    values = {
+        "format_version": FORMAT_VERSION,
+        "model_type": "elmo",
+        "elmo": config.to_dict(),
+        "swaps_markers": checkpoint.swaps_markers,
+        "has_words": checkpoint.vocabulary is not None,
+        "metadata": checkpoint.metadata,
+    }
+    _write_json(folder / "config.json", values, indent=2)
+    _save_tensors(checkpoint.tensors, folder / "model.safetensors", dtype)
+    if checkpoint.alphabet is not None:
+        _write_json(folder / "alphabet.json", checkpoint.alphabet)
+    if checkpoint.vocabulary is not None:
+        _write_json(folder / "words.json", checkpoint.vocabulary)
+    if checkpoint.softmax is not None:
+        _save_tensors(checkpoint.softmax, folder / "softmax.safetensors", dtype)
+        if checkpoint.output_words is not None:
+            write_words(folder / "vocab.txt", checkpoint.output_words)
+    (folder / "README.md").write_text(_card(checkpoint, dtype), encoding="utf-8")
+
+
+def _config(values: dict[str, Any], path: Path) -> ElmoConfig:
+    version = values.get("format_version")
+    if not isinstance(version, int) or version < 1:
+        raise CheckpointError(
+            f"{path}: expected format_version 1 to {FORMAT_VERSION}, found {version!r}; is this a model of elmokit?"
+        )
+    if version > FORMAT_VERSION:
+        raise CheckpointError(
+            f"{path}: format_version {version} is newer than {FORMAT_VERSION}, the latest that this elmokit reads; "
+            "upgrade with: pip install --upgrade elmokit"
+        )
+    try:
+        return ElmoConfig.from_dict(values.get("elmo") or {"characters": None})
+    except ConfigError as problem:
+        raise CheckpointError(f"{path}: describes no model: {problem}") from problem
+
+
+def _metadata(values: dict[str, Any], path: Path) -> dict[str, str]:
+    metadata = values.get("metadata") or {}
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise CheckpointError(f"{path}: metadata should be an object of strings, found {str(metadata)[:60]!r}")
+    return metadata
+
+
+def _save_tensors(tensors: dict[str, Tensor], path: Path, dtype: str) -> None:
+    stored = {}
+    for name, tensor in tensors.items():
+        kind = torch.float32 if name.startswith(ALWAYS_FLOAT32) else DTYPES[dtype]
+        values = tensor.detach().to("cpu", kind).contiguous()
+        if kind != torch.float32 and not all(extreme.isfinite() for extreme in values.aminmax()):
+            raise CheckpointError(f"{name} holds numbers too large for {dtype}; save the model as float32")
+        stored[name] = values
+    save_file(stored, path, metadata={"format": "pt"})
+    shutil.copymode(path.with_name("config.json"), path)  # safetensors makes files that only their owner can read
+
+
+def _write_json(path: Path, values: object, *, indent: int | None = None) -> None:
+    path.write_text(json.dumps(values, indent=indent, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _card(checkpoint: Checkpoint, dtype: str) -> str:
+    """The model card: `card.md` with this model's facts in it."""
+    config, known = checkpoint.config, checkpoint.metadata
+    front = {key: known[key] for key in ("license", "language") if key in known}
+    reads = [f"{config.characters.scheme} of its characters"] if config.characters else []
+    reads += [f"a table of {config.words.num_words:,} words"] if config.words else []
+    facts = {key: value for key, value in known.items() if key not in ("name", "description")}
+    return Template(Path(__file__).with_name("card.md").read_text(encoding="utf-8")).substitute(
+        front="".join(f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in front.items()),
+        name=known.get("name", "An ELMo model"),
+        description=known.get("description", "Contextual word vectors from a bidirectional language model (ELMo)."),
+        reads=" and ".join(reads),
+        layers=config.num_layers,
+        dim=config.dim,
+        cell=config.lstm.cell_dim,
+        projection=config.lstm.projection_dim,
+        parameters=f"{num_parameters(config):,}",
+        dtype=dtype,
+        softmax="yes" if checkpoint.softmax is not None else "no",
+        facts="".join(f"| {key} | {' '.join(value.split())} |\n" for key, value in sorted(facts.items())),
+    )

@@ -1,0 +1,100 @@
+"""One `.safetensors` file, read as data from anyone.
+
+A path arrives; named tensors leave, mapped from the file where they are stored as float32. The header is checked
+here before safetensors sees it: its own length, every offset against the size of the file, and every name, type
+and shape against what the caller expects, so that a lying header costs a line of text and no memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from elmokit.errors import CheckpointError
+from elmokit.io.text_files import check_not_pointer
+
+__all__ = ["read_safetensors"]
+
+LARGEST_HEADER = 16 * 2**20  # a model with a thousand layers needs less than 1 MB
+BYTES = {"F16": 2, "BF16": 2, "F32": 4}
+
+
+def read_safetensors(
+    path: Path, check: Callable[[dict[str, tuple[int, ...]]], None], *, copies: bool = False
+) -> dict[str, Tensor]:
+    """The tensors of a file as float32.
+
+    Arguments:
+        path: the file.
+        check: given every name and shape before a tensor is read; raises what it thinks of them.
+        copies: read into memory of our own, so that the file may go away on any system.
+    """
+    shapes = _checked_shapes(path)
+    check(shapes)
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in shapes}
+    except (SafetensorError, OSError) as problem:
+        raise CheckpointError(
+            f"{path}: expected a safetensors file, found otherwise ({problem}); fetch it anew"
+        ) from problem
+    if copies:
+        return {name: tensor.to(torch.float32, copy=True) for name, tensor in tensors.items()}
+    return {name: tensor.float() for name, tensor in tensors.items()}
+
+
+def _checked_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    header, data_bytes = _header(path)
+    shapes = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        try:
+            kind, shape, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+            whole = all(isinstance(size, int) and size >= 0 for size in (*shape, begin, end))
+        except (KeyError, TypeError, ValueError):
+            whole, kind, shape, begin, end = False, None, (), 0, 0
+        if not whole:
+            raise CheckpointError(f"{path}: the header's entry for {name} is no tensor; fetch the file anew")
+        if kind not in BYTES:
+            raise CheckpointError(f"{path}: {name} should be stored as one of {', '.join(BYTES)}, found {kind}")
+        if not begin <= end <= data_bytes or end - begin != BYTES[kind] * prod(shape):
+            raise CheckpointError(
+                f"{path}: the header claims bytes {begin:,} to {end:,} for {name} {shape}, the file has "
+                f"{data_bytes:,}; it is truncated or damaged: fetch it anew"
+            )
+        shapes[name] = shape
+    return shapes
+
+
+def _header(path: Path) -> tuple[dict[str, Any], int]:
+    """The header, and how many bytes follow it."""
+    try:
+        check_not_pointer(path)
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if size < 8 or length > min(size - 8, LARGEST_HEADER):
+                raise CheckpointError(
+                    f"{path}: the header claims {length:,} bytes, the file has {size:,}; "
+                    "it is truncated or not a safetensors file: fetch it anew"
+                )
+            header = json.loads(file.read(length).decode("utf-8"))
+    except FileNotFoundError as problem:
+        raise CheckpointError(f"{path}: the file is missing; the model is incomplete") from problem
+    except OSError as problem:
+        raise CheckpointError(f"{path}: cannot be read: {problem.strerror}") from problem
+    except (ValueError, RecursionError) as problem:
+        if isinstance(problem, CheckpointError):
+            raise
+        raise CheckpointError(f"{path}: the header is not JSON; fetch the file anew") from problem
+    if not isinstance(header, dict):
+        raise CheckpointError(f"{path}: the header is no JSON object; fetch the file anew")
+    return header, size - 8 - length

@@ -1,0 +1,134 @@
+"""From what a user calls a model to a folder with its files, and which family of files that is.
+
+A source is a bundled name, a folder, a `.zip`, or a hub id (`owner/name`). The first that exists in this order is
+taken, so what a bundled name means never depends on the current folder (`./name` is a folder). Nothing but a hub
+id reaches for the network, and only when no such path exists here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from elmokit.errors import CheckpointError
+from elmokit.io.archive import MODEL_FILES, unpack
+from elmokit.io.hdf5 import looks_like_hdf5
+from elmokit.io.manylangs import looks_like_manylangs
+from elmokit.io.native import looks_like_native
+
+__all__ = ["Family", "Folder", "bundled_names", "open_source"]
+
+Family = Literal["native", "allennlp", "manylangs"]
+
+BUNDLED = Path(__file__).parents[1] / "models"
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+TENSORFLOW_FILE = re.compile(
+    r"(^|/)(checkpoint|saved_model\.pbtxt|(saved_model|tfhub_module)\.pb|.*\.ckpt[^/]*\.index)$"
+)
+
+
+class Folder(NamedTuple):
+    """A source at hand: its folder, the family of its files, and whether the folder goes away after loading."""
+
+    path: Path
+    family: Family
+    is_temporary: bool
+
+
+def bundled_names() -> list[str]:
+    """The models that come with the package."""
+    if not BUNDLED.is_dir():
+        return []
+    return sorted(path.name for path in BUNDLED.iterdir() if (path / "config.json").exists())
+
+
+@contextmanager
+def open_source(source: str | os.PathLike[str], *, softmax: bool = False) -> Iterator[Folder]:
+    """The folder of a source; an unpacked archive lives until the end of the `with`."""
+    text = os.fspath(source)
+    if text in bundled_names():
+        yield Folder(BUNDLED / text, "native", is_temporary=False)
+        return
+    path = _existing(text)
+    if path is None:
+        path = _from_hub(text, softmax=softmax)
+    if path.is_dir():
+        yield Folder(path, _family(path, [entry.name for entry in path.iterdir()]), is_temporary=False)
+    elif path.suffix.lower() == ".zip":
+        with tempfile.TemporaryDirectory(prefix="elmokit-", ignore_cleanup_errors=True) as temporary:
+            names = unpack(path, Path(temporary))
+            folder = _model_folder(Path(temporary))
+            try:
+                yield Folder(folder, _family(folder, names), is_temporary=True)
+            except CheckpointError as problem:
+                # The user gave the archive and never saw the folder: name what they know.
+                raise CheckpointError(str(problem).replace(str(folder), str(path))) from problem
+    else:
+        raise CheckpointError(f"{path}: expected a folder or a .zip, found a file; give the folder that holds it")
+
+
+def _existing(text: str) -> Path | None:
+    if not text or "\0" in text:
+        raise CheckpointError(f"the source {text!r} is no path; {_what_a_source_is()}")
+    path = Path(text).expanduser()
+    return path if path.exists() else None
+
+
+def _from_hub(text: str, *, softmax: bool) -> Path:
+    tried = f"{text}: no bundled model, folder or .zip has this name here"
+    if HUB_ID.fullmatch(text) is None or text.lower().endswith(MODEL_FILES + (".zip",)):
+        raise CheckpointError(f"{tried}, and it is no hub id (owner/name); {_what_a_source_is()}")
+    from huggingface_hub import snapshot_download
+
+    try:
+        folder = snapshot_download(
+            text,
+            allow_patterns=[f"*{suffix}" for suffix in MODEL_FILES],
+            ignore_patterns=None if softmax else ["*softmax*"],
+        )
+    except Exception as problem:  # the hub's client has a dozen kinds, and more with each version
+        reason = " ".join(str(problem).split())[:200]
+        raise CheckpointError(
+            f"{tried}, and the hub gave no such model ({type(problem).__name__}: {reason}); {_what_a_source_is()}"
+        ) from problem
+    return Path(folder)
+
+
+def _model_folder(folder: Path) -> Path:
+    """An archive's own top folder, or the one folder inside it that holds everything."""
+    entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    held = [entry for entry in entries if entry.is_dir()]
+    files = [entry for entry in entries if entry.suffix in MODEL_FILES and entry.suffix not in (".md", ".txt")]
+    return _model_folder(held[0]) if len(held) == 1 and not files else folder
+
+
+def _family(folder: Path, names: list[str]) -> Family:
+    if looks_like_native(folder):
+        return "native"
+    # A checkpoint folder of bilm-tf also has an options.json: weights decide.
+    if any(name.endswith((".hdf5", ".h5")) for name in names) and looks_like_hdf5(folder):
+        return "allennlp"
+    if looks_like_manylangs(folder):
+        return "manylangs"
+    if any(TENSORFLOW_FILE.search(name) for name in names):
+        raise CheckpointError(
+            f"{folder}: expected weights as safetensors, hdf5 or ELMoForManyLangs pickles, found a TensorFlow "
+            "checkpoint; docs/how-to/tensorflow-checkpoints.md says how to turn it into hdf5"
+        )
+    if looks_like_hdf5(folder):
+        return "allennlp"
+    found = ", ".join(sorted(names)[:8]) or "nothing"
+    raise CheckpointError(
+        f"{folder}: expected a model (config.json + model.safetensors, options.json + *.hdf5, or "
+        f"config.json + *.dic + *.pkl), found {found}; give the folder that holds the files"
+    )
+
+
+def _what_a_source_is() -> str:
+    bundled = ", ".join(bundled_names()) or "none in this version"
+    return f"a source is a bundled name ({bundled}), a folder, a .zip, or a hub id (owner/name)"

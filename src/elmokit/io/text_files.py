@@ -1,0 +1,102 @@
+"""The text beside the weights: JSON settings and lists of words, read as data from anyone.
+
+A path arrives, a dictionary or a list of words leaves. Files are read up to a limit (a compressed list could
+unpack to anything), must be UTF-8, and every failure is a `CheckpointError` that names the file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+from elmokit.errors import CheckpointError
+
+__all__ = ["check_not_pointer", "find_vocabulary", "read_json", "read_json_words", "read_words", "write_words"]
+
+LARGEST_JSON = 64 * 2**20  # an alphabet or a vocabulary may be long; options never are
+LARGEST_LIST = 512 * 2**20  # the published 793,471 words take 7 MB
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file."""
+    values = _json(path)
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path}: expected a JSON object {{...}}, found {_short(values)}")
+    return values
+
+
+def read_json_words(path: Path) -> list[str]:
+    """The JSON list of strings in a file."""
+    words = _json(path)
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise CheckpointError(f"{path}: expected a JSON list of strings, found {_short(words)}")
+    return words
+
+
+def read_words(path: Path, *, strips: bool = False) -> list[str]:
+    """The lines of a word list, `.gz` or not; `strips` takes blanks off their ends, as bilm-tf does."""
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            data = file.read(LARGEST_LIST + 1)
+        if len(data) > LARGEST_LIST:
+            raise CheckpointError(f"{path}: a list of words should be below {LARGEST_LIST // 2**20} MiB, found more")
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise CheckpointError(f"{path}: expected UTF-8 text, found byte {problem.start} to be none") from problem
+    except (OSError, EOFError, zlib.error) as problem:
+        raise CheckpointError(f"{path}: the list of words cannot be read: {problem}; fetch it anew") from problem
+    # Not splitlines(): it also splits at U+2028 and its like, which are words of real vocabularies.
+    lines = text.removesuffix("\n").split("\n") if text else []
+    return [line.strip(" \t\r") for line in lines] if strips else lines
+
+
+def write_words(path: Path, words: list[str]) -> None:
+    """Write one word a line."""
+    for word in words:
+        if "\n" in word:
+            raise CheckpointError(f"{path.name}: {_short(word)} holds a line break and cannot be a line of a word list")
+    path.write_bytes("".join(word + "\n" for word in words).encode("utf-8"))
+
+
+def find_vocabulary(folder: Path) -> Path | None:
+    """The `vocab*.txt` or `vocab*.txt.gz` of a folder; the plain name wins, two others are an error."""
+    found = sorted(path for pattern in ("vocab*.txt", "vocab*.txt.gz") for path in folder.glob(pattern))
+    for name in ("vocab.txt", "vocab.txt.gz"):
+        if folder / name in found:
+            return folder / name
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise CheckpointError(f"{folder}: expected one vocabulary, found {names}; leave one, or name it vocab.txt")
+    return found[0] if found else None
+
+
+def check_not_pointer(path: Path) -> None:
+    """Refuse the small text that Git LFS leaves where a large file has not been fetched."""
+    with path.open("rb") as file:
+        if file.read(40).startswith(b"version https://git-lfs"):
+            raise CheckpointError(
+                f"{path}: expected weights, found a Git LFS pointer; fetch the file with: git lfs pull"
+            )
+
+
+def _json(path: Path) -> Any:  # noqa: ANN401
+    try:
+        if path.stat().st_size > LARGEST_JSON:
+            raise CheckpointError(f"{path}: a JSON file should be below {LARGEST_JSON // 2**20} MiB, found more")
+        return json.loads(path.read_bytes().decode("utf-8-sig"))
+    except FileNotFoundError as problem:
+        raise CheckpointError(f"{path}: the file is missing; the model is incomplete") from problem
+    except OSError as problem:
+        raise CheckpointError(f"{path}: cannot be read: {problem.strerror}") from problem
+    except (ValueError, RecursionError) as problem:
+        if isinstance(problem, CheckpointError):
+            raise
+        raise CheckpointError(f"{path}: expected JSON, found something else ({problem}); fetch it anew") from problem
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
