@@ -19,7 +19,7 @@ importlib.import_module("allennlp_shim").install()
 import torch  # noqa: E402
 from allennlp.modules.elmo import Elmo, _ElmoBiLm, batch_to_ids  # noqa: E402  # pyright: ignore[reportMissingImports]
 from allennlp.nn.util import remove_sentence_boundaries  # noqa: E402  # pyright: ignore[reportMissingImports]
-from numpy_reference import write_bilm  # noqa: E402
+from random_models import write_bilm  # noqa: E402
 
 DATA = Path(__file__).parent / "data"
 MODELS = {
@@ -28,13 +28,14 @@ MODELS = {
     "allennlp-one-layer-no-clips": {"layers": 1, "highways": 1, "cell_clip": None, "proj_clip": None,
                                     "activation": "tanh", "filters": ((1, 3), (4, 5), (2, 4))},
 }  # fmt: skip
-# Batches of 3, 2, 5, 1 and 4 rows: the state shrinks, grows and keeps what it does not use; one sentence is empty.
+# Batches of 3, 2, 5, 1, 4 and 2 rows: the state shrinks, grows and keeps what it does not use; one sentence is empty.
 BATCHES = [
     [["The", "river", "bank", "."], ["Ein", "Übermut", "!"], ["x"]],
     [["naïve", "café", "銀行", "🏦🏦🏦"], ["She", "sat", "by", "the", "river", "bank", "."]],
     [["<S>", "quoted", "</S>"], ["a"] * 3, ["w" * 47 + "é" * 3, "w" * 60], ["ok"], ["<UNK>", "<bos>", "'s"]],
     [["k\u0301", "\u200b", "tab\tinside", " "]],
     [["again", "."], [], ["The", "river", "bank", "."], ["last", "one", "here"]],
+    [["after"], ["the", "empty", "one"]],
 ]
 MIXES = [([0.3, -1.2, 0.7, 1.9], 0.8), ([-9e10, 1.0, -9e10, -9e10], 1.0)]
 

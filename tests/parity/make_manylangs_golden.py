@@ -18,7 +18,7 @@ import torch  # noqa: E402
 from elmoformanylangs import Embedder  # noqa: E402  # pyright: ignore[reportMissingImports]
 from elmoformanylangs.elmo import read_list  # noqa: E402  # pyright: ignore[reportMissingImports]
 from elmoformanylangs.frontend import create_one_batch  # noqa: E402  # pyright: ignore[reportMissingImports]
-from numpy_reference import write_manylangs  # noqa: E402
+from random_models import write_manylangs  # noqa: E402
 
 DATA = Path(__file__).parent / "data"
 LONG = "abcdefghij" * 6

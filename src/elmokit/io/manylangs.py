@@ -1,0 +1,356 @@
+"""ELMoForManyLangs folders: its dictionaries, architecture and two pickled state dicts become a `Checkpoint`.
+
+Arrives: a folder with `config.json` (training arguments that point to an architecture file), `char.dic`, `word.dic`,
+`token_embedder.pkl` and `encoder.pkl`. Leaves: our config, our tensor names, alphabet and vocabulary. Three things
+are turned over on the way: its gates stand in the order i, f, g, o (ours: i, g, f, o); its highway gates say how much
+of the input to keep (ours: how much to transform), so they are negated; its recurrence is stored as (out, in) matrices
+(ours are used as x @ W). The forget bias holds its + 1 already, as ours does. Pickles are read with
+`weights_only=True`: one that names any function to call is refused before anything in it runs. `classifier.pkl` serves
+training alone and is ignored.
+
+Shapes: S symbols, V words, E width of a table, K channels, F features, H cell, P output width.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from elmokit.config import PUBLISHED_FILTERS, CharConfig, ElmoConfig, LstmConfig, WordConfig
+from elmokit.errors import CheckpointError, ConfigError
+from elmokit.io.checkpoint import Checkpoint, check_values
+from elmokit.io.text_files import check_not_pointer, read_json
+
+__all__ = ["load_manylangs", "looks_like_manylangs"]
+
+WEIGHTS = ("token_embedder.pkl", "encoder.pkl")
+DICTIONARIES = ("char.dic", "word.dic")
+LETTER_SPECIALS = ("<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>")
+WORD_SPECIALS = ("<bos>", "<eos>", "<oov>")
+
+# The architecture of every published model; many of their archives name its file but do not hold it.
+DEFAULT_ARCHITECTURE = {
+    "encoder": {"name": "elmo", "projection_dim": 512, "cell_clip": 3, "proj_clip": 3, "dim": 4096, "n_layers": 2},
+    "token_embedder": {
+        "name": "cnn",
+        "activation": "relu",
+        "filters": PUBLISHED_FILTERS,
+        "n_highway": 2,
+        "word_dim": 100,
+        "char_dim": 50,
+        "max_characters_per_token": 50,
+    },
+}
+
+
+def looks_like_manylangs(folder: Path) -> bool:
+    """Whether a folder holds, or is meant to hold, an ELMoForManyLangs model: one of its own file names is enough."""
+    return any((folder / name).is_file() for name in (*WEIGHTS, *DICTIONARIES))
+
+
+def load_manylangs(folder: Path) -> Checkpoint:
+    """The checkpoint of an ELMoForManyLangs folder; what is amiss is a `CheckpointError` naming file and tensor."""
+    folder = Path(folder)
+    architecture, found = _architecture(folder)
+    encoder, embedder = (_section(architecture, name, found) for name in ("encoder", "token_embedder"))
+    _refuse_other_networks(encoder, embedder, found)
+    alphabet = _dictionary(folder / "char.dic", LETTER_SPECIALS) if _size(embedder, "char_dim", found) else None
+    vocabulary = _dictionary(folder / "word.dic", WORD_SPECIALS) if _size(embedder, "word_dim", found) else None
+    embedder_state = _StateDict(folder / WEIGHTS[0], found)
+    encoder_state = _StateDict(folder / WEIGHTS[1], found)
+    config, alphabet, vocabulary = _config(encoder, embedder, embedder_state, alphabet, vocabulary, found)
+    tensors = _word_tensors(config, embedder_state) | _bilm_tensors(config.lstm, encoder_state)
+    for state in (embedder_state, encoder_state):
+        state.refuse_the_rest()
+    check_values(tensors, folder)
+    return Checkpoint(
+        config=config,
+        tensors=tensors,
+        alphabet=alphabet,
+        swaps_markers=True,
+        vocabulary=vocabulary,
+        format="manylangs",
+        path=folder,
+        metadata={"architecture": found},
+    )
+
+
+# ---- config.json and the architecture it points to ----
+
+
+def _architecture(folder: Path) -> tuple[dict[str, Any], str]:
+    """The architecture, and words that say where it was found: as given, by its name in the folder, or built in."""
+    arguments = read_json(folder / "config.json")
+    given = arguments.get("config_path")
+    if not isinstance(given, str) or not given:
+        raise CheckpointError(
+            f"{folder / 'config.json'}: expected config_path, the name of the architecture file, found {given!r}; "
+            'add "config_path": "architecture.json"'
+        )
+    # The path may be one of the author's machine, and of another system: its last part is the name either way.
+    name = given.replace("\\", "/").rsplit("/", 1)[-1]
+    for path in (folder / given, folder / name):
+        if os.path.isfile(path):  # unlike Path.is_file, false also for names that no system takes
+            return read_json(path), str(path)
+    return DEFAULT_ARCHITECTURE, f"the built-in default architecture ({name!r:.80} is not in {folder})"
+
+
+def _section(architecture: dict[str, Any], name: str, found: str) -> dict[str, Any]:
+    section = architecture.get(name)
+    if not isinstance(section, dict):
+        raise CheckpointError(
+            f"{found}: expected an object {name!r} with the sizes of that part, found {section!r:.60}"
+        )
+    return section
+
+
+def _refuse_other_networks(encoder: dict[str, Any], embedder: dict[str, Any], found: str) -> None:
+    kinds = str(encoder.get("name")).lower(), str(embedder.get("name")).lower()
+    if kinds[0] != "elmo":
+        raise CheckpointError(
+            f"{found}: the encoder is {kinds[0]!r}, an ordinary bidirectional LSTM with one output a word and not "
+            "an ELMo with a layer for each LSTM; only the encoder 'elmo' can be loaded"
+        )
+    if kinds[1] != "cnn":
+        raise CheckpointError(
+            f"{found}: the token_embedder is {kinds[1]!r}, which reads characters by an LSTM and not by the "
+            "convolutions of an ELMo; only the token_embedder 'cnn' can be loaded"
+        )
+
+
+def _size(section: dict[str, Any], name: str, found: str) -> int:
+    size = section.get(name)
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise CheckpointError(f"{found}: expected {name} to be a whole number of 0 or more, found {size!r:.60}")
+    return size
+
+
+def _config(
+    encoder: dict[str, Any],
+    embedder: dict[str, Any],
+    state: _StateDict,
+    alphabet: dict[int, str] | None,
+    vocabulary: dict[int, str] | None,
+    found: str,
+) -> tuple[ElmoConfig, list[str] | None, list[str] | None]:
+    """Our config, with the two dictionaries as lists as long as their tables."""
+    characters = words = letters = known = None
+    try:
+        if alphabet is not None:
+            dim = _size(embedder, "char_dim", found)
+            letters = _by_row("char.dic", alphabet, state.num_rows("char_emb_layer.embedding.weight", dim))
+            characters = CharConfig(
+                scheme="unicode",
+                max_length=_size(embedder, "max_characters_per_token", found),
+                num_symbols=len(letters),
+                dim=dim,
+                filters=tuple((width, channels) for width, channels in embedder.get("filters", ())),
+                activation=embedder.get("activation", "relu"),
+                num_highways=_size(embedder, "n_highway", found),
+            )
+        if vocabulary is not None:
+            dim = _size(embedder, "word_dim", found)
+            known = _by_row("word.dic", vocabulary, state.num_rows("word_emb_layer.embedding.weight", dim))
+            words = WordConfig(num_words=len(known), dim=dim)
+        lstm = LstmConfig(
+            num_layers=_size(encoder, "n_layers", found),
+            cell_dim=_size(encoder, "dim", found),
+            projection_dim=_size(encoder, "projection_dim", found),
+            cell_clip=encoder.get("cell_clip") or None,  # 0 means "off" there, as null does
+            projection_clip=encoder.get("proj_clip") or None,
+        )
+        config = ElmoConfig(characters=characters, words=words, lstm=lstm)
+    except (ConfigError, TypeError, ValueError) as problem:
+        if isinstance(problem, CheckpointError):
+            raise
+        raise CheckpointError(f"{found} does not describe a model: {problem}") from problem
+    if not lstm.has_projection:
+        raise CheckpointError(
+            f"{found}: dim and projection_dim are both {lstm.cell_dim}, which means no projection here, but "
+            "ELMoForManyLangs projects all the same; such a model cannot be loaded"
+        )
+    return config, letters, known
+
+
+# ---- char.dic and word.dic ----
+
+
+def _dictionary(path: Path, specials: Sequence[str]) -> dict[int, str]:
+    """Row → item of lines `item TAB row`; a line of one field is U+3000, whose own line is stripped bare when read."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing: the architecture asks for it; unpack the archive again") from None
+    except OSError as problem:
+        raise CheckpointError(f"{path} cannot be read: {problem.strerror}") from problem
+    except UnicodeDecodeError as problem:
+        raise CheckpointError(f"{path} is not UTF-8 text: {problem}; unpack the archive again") from problem
+    rows: dict[str, int] = {}
+    for number, line in enumerate(lines, start=1):
+        fields = line.strip().split("\t")
+        if fields == [""]:
+            continue
+        item, row = ("\u3000", fields[0]) if len(fields) == 1 else (fields[0], fields[-1])
+        if len(fields) > 2 or not (row.isascii() and row.isdigit() and len(row) < 10):
+            raise CheckpointError(
+                f"{path}, line {number}: expected an item, a tab and a row number, found {line!r:.60}"
+            )
+        rows[item] = int(row)  # an item given twice has its last row, as in the original
+    missing = [special for special in specials if special not in rows]
+    if missing:
+        raise CheckpointError(f"{path} lacks {missing}: expected each of {list(specials)}; unpack the archive again")
+    items = {row: item for item, row in rows.items()}
+    if len(items) < len(rows):
+        first, second = next((item, items[row]) for item, row in rows.items() if items[row] != item)
+        raise CheckpointError(
+            f"{path} gives the row {rows[first]} to both {first!r} and {second!r}: expected one item a row"
+        )
+    return items
+
+
+def _by_row(name: str, items: dict[int, str], num_rows: int) -> list[str]:
+    """The items as a list by row. A row without one gets a name that no character, and hardly a word, is spelled as."""
+    highest = max(items)
+    if highest >= num_rows:
+        raise CheckpointError(
+            f"{name} names row {highest} ({items[highest]!r}), but its table in {WEIGHTS[0]} has {num_rows} rows; "
+            "they must be of one model"
+        )
+    return [items.get(row, f"<unused {row}>") for row in range(num_rows)]
+
+
+# ---- token_embedder.pkl and encoder.pkl ----
+
+
+class _StateDict:
+    """The tensors of one pickle, taken out by name and checked against the shape that the architecture asks for."""
+
+    def __init__(self, path: Path, found: str) -> None:
+        self._path, self._found = path, found
+        self._tensors = _unpickled(path)
+
+    def num_rows(self, name: str, dim: int) -> int:
+        """Rows of a table of this width."""
+        tensor = self._get(name)
+        if tensor.dim() != 2 or tensor.shape[1] != dim:
+            raise self._misshapen(name, f"(rows, {dim})")
+        return tensor.shape[0]
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        """The tensor of this name and shape, in float32."""
+        tensor = self._get(name)
+        if tuple(tensor.shape) != shape:
+            raise self._misshapen(name, str(shape))
+        del self._tensors[name]
+        return tensor.detach().to(torch.float32)
+
+    def refuse_the_rest(self) -> None:
+        """An error if tensors are left over: the architecture and the weights are not of one model."""
+        if self._tensors:
+            names = ", ".join(sorted(self._tensors)[:4])
+            raise CheckpointError(
+                f"{self._path} holds {len(self._tensors)} tensors that {self._found} does not ask for ({names}, …): "
+                "the two are not of one model"
+            )
+
+    def _get(self, name: str) -> Tensor:
+        if name not in self._tensors:
+            raise CheckpointError(f"{self._path} lacks the tensor {name}, which {self._found} asks for")
+        return self._tensors[name]
+
+    def _misshapen(self, name: str, expected: str) -> CheckpointError:
+        return CheckpointError(
+            f"{self._path}: the tensor {name} has shape {tuple(self._tensors[name].shape)}, but {self._found} asks for "
+            f"{expected}"
+        )
+
+
+def _unpickled(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise CheckpointError(f"{path} is missing: an ELMoForManyLangs folder needs it; unpack the archive again")
+    check_not_pointer(path)
+    try:
+        values = torch.load(path, map_location="cpu", weights_only=True)
+    except UnpicklingError as problem:
+        reason = str(problem).split("\n")[0]
+        raise CheckpointError(
+            f"{path} is damaged or asks for code to be run, and nothing in it was: expected a pickle of tensors alone. "
+            f"Get the file anew from a source you trust ({reason:.200})"
+        ) from problem
+    except Exception as problem:  # a damaged file makes torch raise a dozen kinds of error, none of them its own
+        reason = str(problem).split("\n")[0]
+        raise CheckpointError(
+            f"{path} is damaged or no file of torch: expected a pickle of tensors; unpack the archive again "
+            f"({reason:.200})"
+        ) from problem
+    if not isinstance(values, dict) or not all(isinstance(value, Tensor) for value in values.values()):
+        raise CheckpointError(f"{path}: expected a dictionary of tensors, found {type(values).__name__}")
+    for name, tensor in values.items():
+        # A view may claim terabytes over a handful of stored numbers; copying it would then fill the memory.
+        stored = tensor.untyped_storage().nbytes() if tensor.layout == torch.strided else 0
+        if not tensor.is_floating_point() or tensor.numel() * tensor.element_size() > stored:
+            raise CheckpointError(
+                f"{path}: the tensor {name} does not hold the {tuple(tensor.shape)} numbers that it claims"
+            )
+    return values
+
+
+def _word_tensors(config: ElmoConfig, state: _StateDict) -> dict[str, Tensor]:
+    tensors = {}
+    if config.words is not None:
+        table_VE = state.take("word_emb_layer.embedding.weight", config.words.num_words, config.words.dim)
+        tensors["encoder.words.embedding"] = table_VE
+    if config.characters is not None:
+        tensors |= _character_tensors(config.characters, state)
+    ours, width = "encoder.projection", config.lstm.projection_dim
+    tensors[f"{ours}.weight"] = state.take("projection.weight", width, config.num_word_features)
+    tensors[f"{ours}.bias"] = state.take("projection.bias", width)
+    return tensors
+
+
+def _character_tensors(config: CharConfig, state: _StateDict) -> dict[str, Tensor]:
+    ours = "encoder.characters"
+    tensors = {f"{ours}.embedding": state.take("char_emb_layer.embedding.weight", config.num_symbols, config.dim)}
+    for i, (width, channels) in enumerate(config.filters):
+        weight_KEw = state.take(f"convolutions.{i}.weight", channels, config.dim, width)
+        tensors[f"{ours}.convolutions.{i}.weight"] = weight_KEw
+        tensors[f"{ours}.convolutions.{i}.bias"] = state.take(f"convolutions.{i}.bias", channels)
+    features = config.num_features
+    for i in range(config.num_highways):
+        both = state.take(f"highways._layers.{i}.weight", 2 * features, features)
+        both_bias = state.take(f"highways._layers.{i}.bias", 2 * features)
+        tensors[f"{ours}.highways.{i}.transform.weight"], keep_FF = both.split(features)
+        tensors[f"{ours}.highways.{i}.transform.bias"], keep_F = both_bias.split(features)
+        # 1 - sigmoid(x) = sigmoid(-x): the share that is not kept is the share that is transformed.
+        tensors[f"{ours}.highways.{i}.gate.weight"] = -keep_FF
+        tensors[f"{ours}.highways.{i}.gate.bias"] = -keep_F
+    return tensors
+
+
+def _bilm_tensors(config: LstmConfig, state: _StateDict) -> dict[str, Tensor]:
+    tensors = {}
+    cell, width = config.cell_dim, config.projection_dim
+    for direction in ("forward", "backward"):
+        for layer in range(config.num_layers):
+            ours, theirs = f"bilm.{direction}_layers.{layer}", f"{direction}_layer_{layer}"
+            input_weight = state.take(f"{theirs}.input_linearity.weight", 4 * cell, width)
+            recurrent_weight = state.take(f"{theirs}.state_linearity.weight", 4 * cell, width)
+            bias = state.take(f"{theirs}.state_linearity.bias", 4 * cell)
+            projection_PH = state.take(f"{theirs}.state_projection.weight", width, cell)
+            tensors[f"{ours}.input_weight"] = _our_gate_order(input_weight).t()
+            tensors[f"{ours}.recurrent_weight"] = _our_gate_order(recurrent_weight).t()
+            tensors[f"{ours}.bias"] = _our_gate_order(bias)
+            tensors[f"{ours}.projection_weight"] = projection_PH.t()
+    return tensors
+
+
+def _our_gate_order(rows: Tensor) -> Tensor:
+    """Gates i, f, g, o along the first dimension put into our order i, g (candidate), f, o."""
+    i, f, g, o = rows.chunk(4)
+    return torch.cat([i, g, f, o])

@@ -1,0 +1,56 @@
+"""Our vectors against those that ELMoForManyLangs 0.0.4 gave for the same folders (`make_manylangs_golden.py`)."""
+
+import json
+
+import numpy as np
+import pytest
+from comparing import DATA, TOLERANCE, largest_difference, read_rows
+from numpy_reference import read_manylangs
+
+import elmokit
+
+BATCHES = json.loads((DATA / "manylangs-sentences.json").read_text())["batches"]
+
+
+@pytest.fixture(scope="module", params=sorted(path.name for path in DATA.glob("manylangs-*/")))
+def folder(request):
+    return DATA / request.param
+
+
+@pytest.fixture(scope="module")
+def golden(folder):
+    with np.load(folder / "golden.npz") as file:
+        return dict(file)
+
+
+def rows(golden, number):
+    layers_LBWD, mask_BW = golden[f"carry_{number}"], golden[f"mask_{number}"]
+    return [layers_LBWD[:, row, mask] for row, mask in enumerate(mask_BW)]
+
+
+def test_the_numpy_reference_agrees(folder, golden):
+    reference, state = read_manylangs(folder), None
+    for number, sentences in enumerate(BATCHES):
+        theirs, state = reference.read(sentences, state=state, keep_boundaries=True)
+        assert largest_difference(rows(golden, number), theirs) < 2e-6
+
+
+def test_carry_against_manylangs(folder, golden):
+    elmo, state = elmokit.Elmo.from_pretrained(folder, keep_boundaries=True), None
+    for number, sentences in enumerate(BATCHES):
+        ours, state = read_rows(elmo, sentences, state)
+        theirs = rows(golden, number)
+        kept = [row for row in range(len(sentences)) if not is_cut(folder, sentences[row])]
+        assert largest_difference([ours[row] for row in kept], [theirs[row] for row in kept]) < TOLERANCE
+
+
+def test_embedder_against_manylangs(folder, golden):
+    sentences = [sentence for sentence in BATCHES[2] if not is_cut(folder, sentence)]
+    ours = elmokit.Embedder.from_pretrained(folder).embed(sentences, layers="all")
+    theirs = [golden[f"zero_2_{row}"] for row, sentence in enumerate(BATCHES[2]) if sentence in sentences]
+    assert largest_difference(ours, theirs) < TOLERANCE
+
+
+def is_cut(folder, sentence):
+    """Whether the word-only model would cut a word: it looks up the first 48 characters, we the whole word."""
+    return folder.name == "manylangs-words" and any(len(word) > 48 for word in sentence)
