@@ -52,6 +52,10 @@ class BilmState(NamedTuple):
         assert self.num_rows == 1, "only a state of one row can be repeated"
         return BilmState(*(part.expand(-1, -1, count, -1) for part in self))
 
+    def permuted(self, order_B: Tensor) -> BilmState:
+        """The same rows in another order."""
+        return BilmState(self.hidden[:, :, order_B], self.cell[:, :, order_B])
+
     def detach(self) -> BilmState:
         """The same values, without the history that gradients would follow."""
         return BilmState(self.hidden.detach(), self.cell.detach())
@@ -96,30 +100,40 @@ class BiLM(nn.Module):
         num_rows, num_words, width = words_BWP.shape
         packing = _Packing(lengths, num_words, words_BWP.device)
         state = BilmState.zeros(self.config, num_rows, like=words_BWP) if state is None else state.to(words_BWP)
-        state = BilmState(state.hidden[:, :, packing.order], state.cell[:, :, packing.order])
-        run = engine_named(self.engine.name)
-
         words_QP = words_BWP.reshape(num_rows * num_words, width)
         packed = [words_QP[index_N] for index_N in packing.indices]  # one copy a direction, each in its reading order
+        outputs, state = self.read_packed(packed, packing.batch_sizes, state.permuted(packing.order))
         layers = [torch.cat([words_BWP, words_BWP], dim=2)]
-        hidden, cell = [], []
+        layers += [packing.unpack(pair, num_rows, num_words) for pair in outputs]
+        return torch.stack(layers), state.permuted(packing.rank)
+
+    def read_packed(
+        self, words: Sequence[Tensor], batch_sizes: Sequence[int], state: BilmState
+    ) -> tuple[list[list[Tensor]], BilmState]:
+        """For each layer the outputs (N, P) of both directions, from words packed as engines take them.
+
+        Arguments:
+            words: (N, P) word vectors, once in the order in which the forward stack reads them, once for the backward.
+            batch_sizes: how many rows read a word at each step (see `engines/README.md`).
+            state: what each row starts from, rows sorted like the words.
+        """
+        run = engine_named(self.engine.name)
+        inputs, layers, hidden, cell = list(words), [], [], []
         for number in range(self.config.num_layers):
             recurrences = [
-                Recurrence(packed[d], weights, LayerState(state.hidden[number, d], state.cell[number, d]))
+                Recurrence(inputs[d], weights, LayerState(state.hidden[number, d], state.cell[number, d]))
                 for d, weights in enumerate(self._weights(number))
             ]
-            results = run(recurrences, packing.batch_sizes, self.clips)
+            results = run(recurrences, batch_sizes, self.clips)
             outputs = [output_NP for output_NP, _ in results]
             if self.config.residual and number > 0:
                 # The layer's own recurrence never sees the sum: only what is reported and what the next layer reads.
-                outputs = [output_NP + input_NP for output_NP, input_NP in zip(outputs, packed, strict=True)]
-            packed = outputs
-            layers.append(packing.unpack(outputs, num_rows, num_words))
+                outputs = [output_NP + input_NP for output_NP, input_NP in zip(outputs, inputs, strict=True)]
+            inputs = outputs
+            layers.append(outputs)
             hidden.append(torch.stack([final.hidden_BP for _, final in results]))
             cell.append(torch.stack([final.cell_BH for _, final in results]))
-        rank = packing.rank
-        final_state = BilmState(torch.stack(hidden)[:, :, rank], torch.stack(cell)[:, :, rank])
-        return torch.stack(layers), final_state
+        return layers, BilmState(torch.stack(hidden), torch.stack(cell))
 
     def _weights(self, number: int) -> list[LstmpWeights]:
         """The weights of layer `number`, forward then backward."""
