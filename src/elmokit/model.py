@@ -312,16 +312,15 @@ class Elmo(nn.Module):
         distinct_UC, numbers_N = distinct_rows(rows_NC)
         vectors_UP = self.encode_words(distinct_UC)
         begin, end, numbers_N = numbers_N[0], numbers_N[1], numbers_N[2:]
-        # A sentence without words has no boundaries either: nothing reads it, and its row keeps its state.
+        # A sentence without words still has its boundaries, and both stacks read them, as the originals do.
         lengths_B = torch.tensor(lengths, dtype=torch.int64, device=ids_BWC.device)
-        real_B = lengths_B > 0
         places_BW = torch.full((num_rows, num_words + 2), -1, dtype=torch.int64, device=ids_BWC.device)
         inner_BW = places_BW[:, 1 : num_words + 1]
         inner_BW[mask_BW] = numbers_N
-        places_BW[real_B, 0] = begin
-        places_BW[real_B, lengths_B[real_B] + 1] = end
+        places_BW[:, 0] = begin
+        places_BW[torch.arange(num_rows, device=ids_BWC.device), lengths_B + 1] = end
         words_BWP = vectors_UP[places_BW.clamp_min(0)].masked_fill((places_BW < 0).unsqueeze(2), 0)
-        return words_BWP, [length + 2 if length else 0 for length in lengths]
+        return words_BWP, [length + 2 for length in lengths]
 
     @torch.no_grad()
     def _read_canonical_sentences(self) -> BilmState:
