@@ -9,7 +9,7 @@ Shapes: B rows, W words, N packed words, P width of a direction, H cell width, L
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -108,7 +108,12 @@ class BiLM(nn.Module):
         return torch.stack(layers), state.permuted(packing.rank)
 
     def read_packed(
-        self, words: Sequence[Tensor], batch_sizes: Sequence[int], state: BilmState
+        self,
+        words: Sequence[Tensor],
+        batch_sizes: Sequence[int],
+        state: BilmState,
+        *,
+        dropout: Callable[[Tensor, int, int], Tensor] | None = None,
     ) -> tuple[list[list[Tensor]], BilmState]:
         """For each layer the outputs (N, P) of both directions, from words packed as engines take them.
 
@@ -116,10 +121,14 @@ class BiLM(nn.Module):
             words: (N, P) word vectors, once in the order in which the forward stack reads them, once for the backward.
             batch_sizes: how many rows read a word at each step (see `engines/README.md`).
             state: what each row starts from, rows sorted like the words.
+            dropout: applied to what a layer reads: (inputs, layer number, direction) to inputs. The residual adds the
+                dropped inputs, as in bilm-tf.
         """
         run = engine_named(self.engine.name)
         inputs, layers, hidden, cell = list(words), [], [], []
         for number in range(self.config.num_layers):
+            if dropout is not None:
+                inputs = [dropout(inputs_NP, number, direction) for direction, inputs_NP in enumerate(inputs)]
             recurrences = [
                 Recurrence(inputs[d], weights, LayerState(state.hidden[number, d], state.cell[number, d]))
                 for d, weights in enumerate(self._weights(number))

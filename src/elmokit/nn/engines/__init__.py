@@ -66,17 +66,20 @@ class Choice(NamedTuple):
 
 def best_for(device: torch.device, dtype: torch.dtype, clips: Clips) -> Choice:
     """The fastest engine that is exact for this device, dtype and clipping."""
-    del clips  # no engine here depends on it yet; cuDNN's will
+    name = str(dtype).removeprefix("torch.")
+    clipped = clips.cell is not None or clips.projection is not None
+    if device.type == "cuda" and not clipped:
+        return Choice("cudnn", f"{name} on cuda, nothing clipped")
     if dtype == torch.float32:
-        return Choice("packed", f"float32 on {device.type}")
-    return Choice("reference", f"packed: proved for float32 only, found {str(dtype).removeprefix('torch.')}")
+        return Choice("packed", f"float32 on {device.type}" + (", cudnn: cannot clip" if device.type == "cuda" else ""))
+    return Choice("reference", f"packed: proved for float32 only, found {name}")
 
 
 def engine_named(name: str) -> Run:
     """The engine of that name; an unknown name is an `EngineError` that lists the known ones."""
-    from elmokit.nn.engines import packed, reference
+    from elmokit.nn.engines import cudnn, packed, reference
 
-    engines = {"packed": packed.run, "reference": reference.run}
+    engines = {"cudnn": cudnn.run, "packed": packed.run, "reference": reference.run}
     if name not in engines:
         raise EngineError(f"no engine is called {name!r}: use one of {sorted(engines)}")
     return cast(Run, engines[name])  # torch.compiler.disable hides the type
