@@ -1,10 +1,10 @@
 """Sphinx settings: `make docs` reads the Markdown pages of this folder and writes HTML to `_build`."""
 
-from importlib.metadata import version
+import importlib.metadata
 
 project = "elmokit"
 author = "The elmokit developers"
-release = version("elmokit")
+release = importlib.metadata.version("elmokit")
 extensions = ["myst_parser"]
 html_theme = "furo"
 exclude_patterns = ["_build"]

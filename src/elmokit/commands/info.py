@@ -61,7 +61,7 @@ def _how_words_are_read(config: ElmoConfig) -> str:
     if config.characters:
         characters = config.characters
         what = "UTF-8 bytes" if characters.scheme == "bytes" else f"{characters.num_symbols:,} Unicode symbols"
-        ways.append(f"{what}, up to {characters.max_length - 2} a word, {characters.num_highways} highway layers")
+        ways.append(f"{what}, up to {characters.max_length - 2} a word, {characters.num_highways} highway layer(s)")
     return " and ".join(ways)
 
 
