@@ -127,7 +127,9 @@ def _bar() -> Iterator[Callable[[Progress], None]]:
     """A progress bar on standard error, silent unless that is a terminal."""
     from tqdm import tqdm
 
-    columns, rows = shutil.get_terminal_size()  # 80 by 24 for a terminal that claims to have none: tqdm would believe it
+    columns, rows = (
+        shutil.get_terminal_size()
+    )  # 80 by 24 for a terminal that claims to have none: tqdm would believe it
     layout = "{percentage:3.0f}%|{bar:20}| {desc}"
     with tqdm(disable=None, leave=False, total=1, ncols=columns, nrows=rows, bar_format=layout) as bar:
 
