@@ -117,4 +117,5 @@ def _one_line(box: str) -> str:
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in box.splitlines()]
     lines = [line.strip("│ ") for line in lines if line.startswith("│") and not line.startswith("│ ──")]
     text = " ".join(line for line in lines if line)
-    return re.split(r"For full helptext|Perhaps you meant|Argument helptext", text)[0].strip().rstrip(".") or " ".join(box.split())
+    complaint = re.split(r"For full helptext|Perhaps you meant|Argument helptext", text)[0].strip().rstrip(".")
+    return complaint or " ".join(box.split())

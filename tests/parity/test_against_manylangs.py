@@ -51,6 +51,13 @@ def test_embedder_against_manylangs(folder, golden):
     assert largest_difference(ours, theirs) < TOLERANCE
 
 
+def test_saved_again_against_manylangs(folder, golden, tmp_path):
+    elmokit.Elmo.from_pretrained(folder).save_pretrained(tmp_path / "saved")
+    elmo = elmokit.Elmo.from_pretrained(tmp_path / "saved", keep_boundaries=True)
+    ours, _ = read_rows(elmo, BATCHES[0])
+    assert largest_difference(ours, rows(golden, 0)) < TOLERANCE
+
+
 def is_cut(folder, sentence):
     """Whether the word-only model would cut a word: it looks up the first 48 characters, we the whole word."""
     return folder.name == "manylangs-words" and any(len(word) > 48 for word in sentence)

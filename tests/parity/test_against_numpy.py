@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from comparing import TOLERANCE, largest_difference, read_rows
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from numpy_reference import read_bilm, read_manylangs
 from random_models import write_bilm, write_manylangs
@@ -16,10 +16,12 @@ import elmokit
 from elmokit.model import CANONICAL_SENTENCES
 
 WORDS = ("the", "bank", "river", "Übermut", "銀行", "🏦", "<S>", "<bos>", "w" * 60, "é" * 30, "", "\u3000", "a\0b", ".")
-LONG_WORDS_CUT = 48
+# Networks with larger random weights and no clips are chaotic: they blow the rounding of float32 up by a factor of 10⁵
+# over the canonical sentences (and still agree to 1e-8 when run in float64). Trained ones are not.
+GAIN = 0.8
 
 words = st.sampled_from(WORDS) | st.text(max_size=6)
-sentences = st.lists(words, min_size=1, max_size=6)
+sentences = st.lists(words, max_size=6)
 batches = st.lists(st.lists(sentences, min_size=1, max_size=4), min_size=2, max_size=3)
 clips = st.sampled_from([(None, None), (3.0, 3.0), (0.2, 0.1), (0.3, None), (None, 0.2)])
 filters = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), min_size=1, max_size=4)
@@ -43,7 +45,9 @@ bilm_models = st.fixed_dictionaries(
     }
 )
 manylangs_models = st.fixed_dictionaries({**common, "word_dim": st.sampled_from([0, 4])})
-quick = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+# Without shrinking: a model is written and read each time, and any example that fails can be run by itself.
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
+quick = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow], phases=PHASES)
 
 
 def write(writer, folder, options):
@@ -52,7 +56,7 @@ def write(writer, folder, options):
         options.pop("clips"),
         options.pop("dims"),
     )
-    return writer(Path(folder), np.random.default_rng(options.pop("seed")), **options)
+    return writer(Path(folder), np.random.default_rng(options.pop("seed")), gain=GAIN, **options)
 
 
 def check(folder, reference, batches, mode, keep_boundaries):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, Model, say
+from elmokit.commands.base import DEFAULT_MODEL, Command, Model, given_model, say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,7 +55,8 @@ class Compare(Command):
                 f"expected {self.word!r} in at least two sentences, found it in {count} of {len(sentences)}: "
                 "give sentences that contain it as a separate word"
             )
-        layers = Embedder.from_pretrained(self.model).embed([sentences[number] for number in found], layers="all")
+        embedder = Embedder.from_pretrained(given_model(self.model))
+        layers = embedder.embed([sentences[number] for number in found], layers="all")
         vectors = [layers_LWD[:, places[number][0]] for number, layers_LWD in zip(found, layers, strict=True)]
 
         for number, (sentence, place) in enumerate(zip(sentences, places, strict=True), start=1):

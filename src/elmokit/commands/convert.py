@@ -24,16 +24,18 @@ class Convert(Command):
 
     source: tyro.conf.Positional[Model]
     dest: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DEST")]
-    """The folder to write; it must not exist yet."""
+    """The folder to write, new or empty."""
     format: Literal["native", "allennlp"] = "native"
     """'native' is config.json + model.safetensors; 'allennlp' is options.json + weights.hdf5, for older tools."""
     dtype: Literal["float32", "float16"] = "float32"
     """How numbers are stored; float16 halves the file and rounds each weight (native format only)."""
+    overwrite: bool = False
+    """Replace DEST if it holds a model of the same format and nothing else."""
 
     def run(self) -> None:
         """Load, then save."""
         from elmokit.io import load, save
 
-        checkpoint = load(self.source)
-        save(checkpoint, self.dest, format=self.format, dtype=self.dtype)
+        checkpoint = load(self.source, softmax=True)
+        save(checkpoint, self.dest, format=self.format, dtype=self.dtype, overwrite=self.overwrite)
         say(f"{checkpoint.format} → {self.format}: {self.dest}")

@@ -6,15 +6,19 @@ The work is `embed_files`; here stand its options and the progress bar.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, Model, say, warn
+from elmokit.commands.base import DEFAULT_MODEL, Command, Model, given_model, say, warn
+
+if TYPE_CHECKING:
+    from elmokit.embed.progress import Progress
 
 __all__ = ["Embed"]
 
@@ -29,8 +33,10 @@ class Embed(Command):
     Example: elmo embed corpus.txt -o vectors.parquet --model my-model
     """
 
-    files: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="FILE...", help_behavior_hint="(required)")]
-    """Text files in UTF-8, one sentence a line; - reads standard input."""
+    files: Annotated[
+        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="FILE...", help_behavior_hint="(required)")
+    ]
+    """Text files in UTF-8, one sentence a line (.gz, .bz2, .xz too); - reads standard input."""
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="OUT")]
     """Where the vectors go."""
     model: Model = DEFAULT_MODEL
@@ -42,7 +48,10 @@ class Embed(Command):
     layers: Annotated[str, tyro.conf.arg(metavar="average|top|all|mix|N")] = "average"
     """Which layers: their average, the top one, all of them, the model's own mix, or one by its number (0 is the
     word without its sentence)."""
-    dtype: Literal["float16", "float32"] = "float16"
+    dtype: Annotated[
+        Literal["float16", "float32"] | None,
+        tyro.conf.arg(metavar="float16|float32", help_behavior_hint="(default: float16, but float32 for hdf5)"),
+    ] = None
     """How the vectors are stored; float16 halves the file."""
     batch_size: Annotated[
         int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as many as fit a number of words)")
@@ -66,7 +75,7 @@ class Embed(Command):
         tyro.conf.arg(metavar="cpu|cuda|cuda:N|mps", help_behavior_hint="(default: a GPU if there is one)"),
     ] = None
     """Where to compute."""
-    precision: Literal["float32", "bfloat16", "int8"] = "float32"
+    precision: Literal["float32"] = "float32"
     """How exactly to compute."""
 
     def run(self) -> None:
@@ -75,15 +84,15 @@ class Embed(Command):
         from elmokit.embed.files import embed_files
 
         embedder = Embedder.from_pretrained(
-            self.model, device=self.device, precision=self.precision, state=self.state
+            given_model(self.model), device=_usable(self.device), precision=self.precision, state=self.state
         )
-        with _Progress(self.files) as progress:
+        with _bar() as show:
             report = embed_files(
                 self.files,
                 self.output,
                 embedder=embedder,
                 format=self.format,
-                layers=int(self.layers) if self.layers.lstrip("-").isdigit() else self.layers,
+                layers=int(self.layers) if self.layers.isdecimal() else self.layers,
                 dtype=self.dtype,
                 batch_size=self.batch_size,
                 split=self.split,
@@ -91,5 +100,48 @@ class Embed(Command):
                 resume=self.resume,
                 strict=self.strict,
                 overwrite=self.overwrite,
-                progress=progress,
+                progress=show,
             )
+        for warning in report.warnings:
+            warn(warning)
+        if not report.was_complete:
+            say(f"{self.output}: {report.num_lines:,} lines, {report.num_words:,} words, {report.seconds:.1f} s")
+
+
+def _usable(device: str | None) -> str | None:
+    """The device, after something was put on it; an `InputError` when it is unknown or not there."""
+    import torch
+
+    from elmokit.errors import InputError
+
+    try:
+        torch.empty(1, device=device)
+    except (AssertionError, NotImplementedError, RuntimeError) as problem:
+        reason = str(problem).splitlines()[0].rstrip(".")
+        raise InputError(f"cannot compute on the device {device!r} ({reason}): try cpu, or leave it out") from problem
+    return device
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[Progress], None]]:
+    """A progress bar on standard error, silent unless that is a terminal."""
+    from tqdm import tqdm
+
+    columns, rows = (
+        shutil.get_terminal_size()
+    )  # 80 by 24 for a terminal that claims to have none: tqdm would believe it
+    layout = "{percentage:3.0f}%|{bar:20}| {desc}"
+    with tqdm(disable=None, leave=False, total=1, ncols=columns, nrows=rows, bar_format=layout) as bar:
+
+        def show(moment: Progress) -> None:
+            left = moment.seconds_left
+            time_left = "" if left is None else f", {tqdm.format_interval(left)} left"
+            if moment.bytes_total:
+                bar.total, bar.n = moment.bytes_total, min(moment.bytes_done, moment.bytes_total)
+            else:
+                bar.bar_format = "{desc}"
+            speed = f"{moment.words_per_second:,.0f} words/s"
+            bar.set_description_str(f"{moment.lines:,} lines, {speed}{time_left}", refresh=False)
+            bar.refresh()
+
+        yield show

@@ -1,7 +1,8 @@
-"""`elmo info`: what a model is made of, read from its files."""
+"""`elmo info`: what a model is made of, read from its files, and which engine would run it here."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from elmokit.commands.base import Command, Model, say
 
 if TYPE_CHECKING:
     from elmokit.config import ElmoConfig
-    from elmokit.model import Elmo
+    from elmokit.io import Checkpoint
 
 __all__ = ["Info"]
 
@@ -27,4 +28,55 @@ class Info(Command):
 
     def run(self) -> None:
         """Load the model and print one line a fact."""
-        raise NotImplementedError
+        from elmokit.io import load
+
+        for name, value in _facts(load(self.source, softmax=True)):
+            say(f"{name:<12}{value}")
+
+
+def _facts(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
+    from elmokit.io import num_parameters
+
+    config, lstm = checkpoint.config, checkpoint.config.lstm
+    clips = [f"{name} ±{clip:g}" for name, clip in (("cell", lstm.cell_clip), ("output", lstm.projection_clip)) if clip]
+    yield "source", str(checkpoint.path)
+    yield "format", checkpoint.format
+    yield "parameters", f"{num_parameters(config):,}"
+    yield "layers", f"{config.num_layers} (0 is the word alone, 1 to {lstm.num_layers} are LSTM layers)"
+    yield "vectors", f"{config.dim} wide ({lstm.projection_dim} in each direction)"
+    yield "cells", f"{lstm.cell_dim} wide, {'with' if lstm.residual else 'without'} residual connections"
+    yield "clips", ", ".join(clips) or "none"
+    yield "words", _how_words_are_read(config)
+    yield "mix", _stored_mix(checkpoint)
+    yield "warm start", "stored" if "canonical.hidden" in checkpoint.tensors else "computed when first needed"
+    yield "softmax", "none" if checkpoint.softmax is None else f"{len(checkpoint.softmax['softmax.bias']):,} words"
+    yield "engine", _engine_here(config)
+    yield from sorted(checkpoint.metadata.items())
+
+
+def _how_words_are_read(config: ElmoConfig) -> str:
+    ways = []
+    if config.words:
+        ways.append(f"a table of {config.words.num_words:,} words")
+    if config.characters:
+        characters = config.characters
+        what = "UTF-8 bytes" if characters.scheme == "bytes" else f"{characters.num_symbols:,} Unicode symbols"
+        ways.append(f"{what}, up to {characters.max_length - 2} a word, {characters.num_highways} highway layer(s)")
+    return " and ".join(ways)
+
+
+def _stored_mix(checkpoint: Checkpoint) -> str:
+    if "mix.weights" not in checkpoint.tensors:
+        return "none stored (the average is used)"
+    shares = ", ".join(f"{share:.3f}" for share in checkpoint.tensors["mix.weights"].softmax(0).tolist())
+    return f"{shares}; gamma {checkpoint.tensors['mix.gamma'].item():.3f}"
+
+
+def _engine_here(config: ElmoConfig) -> str:
+    import torch
+
+    from elmokit.nn.engines import Clips, best_for
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    choice = best_for(device, torch.float32, Clips(config.lstm.cell_clip, config.lstm.projection_clip))
+    return f"{choice.name} ({choice.reason})"

@@ -44,7 +44,7 @@ def unpack(path: Path, folder: Path) -> list[str]:
         if isinstance(problem, CheckpointError):
             raise
         raise CheckpointError(
-            f"{path}: expected a complete zip archive, found one that cannot be read ({problem}); fetch it anew"
+            f"{path}: expected a complete zip archive, found one that cannot be read ({problem!s:.200}); fetch it anew"
         ) from problem
     except OSError as problem:
         raise CheckpointError(

@@ -10,6 +10,7 @@ Shapes: K channels, E character width, w filter width, D input width, P projecti
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,10 +31,12 @@ from elmokit.io.checkpoint import (
     expected_shapes,
 )
 from elmokit.io.options import WeightFacts, config_to_options, options_to_config
-from elmokit.io.safe_hdf5 import dataset_in, names_in, opened, read_rows
+from elmokit.io.safe_hdf5 import created, dataset_in, names_in, opened, read_rows
 from elmokit.io.text_files import find_vocabulary, read_json, read_words, write_words
 
 __all__ = ["load_hdf5", "looks_like_hdf5", "save_hdf5"]
+
+log = logging.getLogger(__name__)
 
 FORGET_BIAS = 1.0  # TensorFlow adds it when running; our bias holds it
 
@@ -72,11 +75,11 @@ def save_hdf5(checkpoint: Checkpoint, folder: Path) -> None:
     config = checkpoint.config
     options = json.dumps(config_to_options(config), indent=2)
     (folder / "options.json").write_text(options + "\n", encoding="utf-8")
-    with h5py.File(folder / "weights.hdf5", "w") as file:
+    with created(folder / "weights.hdf5") as file:
         for stored in _layout(config):
             file.create_dataset(stored.dataset, data=stored.to_file(checkpoint.tensors).numpy())
     if checkpoint.softmax is not None:
-        with h5py.File(folder / "softmax_weights.hdf5", "w") as file:
+        with created(folder / "softmax_weights.hdf5") as file:
             file.create_dataset("softmax/W", data=checkpoint.softmax["softmax.weight"].contiguous().numpy())
             file.create_dataset("softmax/b", data=checkpoint.softmax["softmax.bias"].contiguous().numpy())
     words = checkpoint.output_words or checkpoint.vocabulary
@@ -102,7 +105,12 @@ class Stored(NamedTuple):
             yield self.names[0], read_rows(data, 0, middle)
             yield self.names[1], read_rows(data, middle, self.shape[0])
             return
-        values = read_rows(data, 0, self.shape[0])
+        values = read_rows(data, 0, data.shape[0])
+        if data.shape[0] > self.shape[0]:
+            # 262 symbols: dumped from a prediction graph the first is its zero row for "no word"; trained with
+            # n_characters 262 by mistake, the last is one that no byte ever reached.
+            log.warning("%s: %s has %d rows, one is left out", data.file.filename, self.dataset, data.shape[0])
+            values = values[:-1] if values[0].any() else values[1:]
         if self.kind == "convolution":
             values = values[0].permute(2, 1, 0).contiguous()  # (1, w, E, K) to (K, E, w)
         elif self.kind == "linear":
@@ -247,12 +255,15 @@ def _read_tensors(file: h5py.File, config: ElmoConfig) -> dict[str, Tensor]:
     # bilm-tf trains a single layer without MultiRNNCell, and its dump keeps that name.
     single_cell = config.lstm.num_layers == 1 and "LSTMCell" in names_in(file, "RNN_0/RNN")
     layout = list(_layout(config, single_cell=single_cell))
-    found = [  # all checked before any is read
-        # Trained with n_characters 262 by mistake, a table has a row that no byte ever reached: the last.
-        dataset_in(file, stored.dataset, stored.shape, spare_rows=stored.dataset == "char_embed")
-        for stored in layout
-    ]
+    found = [dataset_in(file, stored.dataset, _held_shape(file, stored)) for stored in layout]  # all before any is read
     return dict(pair for stored, data in zip(layout, found, strict=True) for pair in stored.from_file(data))
+
+
+def _held_shape(file: h5py.File, stored: Stored) -> Shape:
+    """The shape in the file: a character table may have a row too many, which `Stored.from_file` leaves out."""
+    if stored.dataset == "char_embed" and dataset_in(file, "char_embed").shape[:1] == (stored.shape[0] + 1,):
+        return (stored.shape[0] + 1, *stored.shape[1:])
+    return stored.shape
 
 
 def _read_softmax(file: h5py.File, config: ElmoConfig) -> dict[str, Tensor]:

@@ -132,7 +132,7 @@ def _clip(value: float | None) -> float | None:
 def _part(values: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
     part = values.get(name)
     if not isinstance(part, dict):
-        raise CheckpointError(f"{path}: expected an object {name!r}, found {part!r}; is this an ELMo options file?")
+        raise CheckpointError(f"{path}: expected an object {name!r}, found {part!r:.60}; is this an ELMo options file?")
     return part
 
 

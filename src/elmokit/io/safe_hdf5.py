@@ -1,13 +1,14 @@
-"""One `.hdf5` file, read as data from anyone.
+"""One `.hdf5` file, read as data from anyone, or written to a disk that may be full.
 
 A path arrives; plain datasets of floating-point numbers leave, with exactly the shape the caller expects. An hdf5
 file can point outside itself (links, external storage, virtual datasets), name a plug-in to run (filters), or
-claim more than it holds: all of that is refused before anything is allocated or followed.
+claim more than it holds: all of that is refused before anything is allocated or followed. In the other direction
+tensors arrive and a file leaves, or the one `OSError` that says why not.
 """
 
 from __future__ import annotations
 
-import logging
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +20,7 @@ from torch import Tensor
 from elmokit.errors import CheckpointError
 from elmokit.io.text_files import check_not_pointer
 
-__all__ = ["dataset_in", "names_in", "opened", "read_rows"]
-
-log = logging.getLogger(__name__)
+__all__ = ["created", "dataset_in", "names_in", "opened", "read_rows"]
 
 SAFE_FILTERS = {1, 2, 3, 4, 5, 6, 32000}  # those inside HDF5 itself, and h5py's lzf: any other loads a plug-in
 
@@ -43,25 +42,13 @@ def opened(path: Path) -> Iterator[h5py.File]:
         ) from problem
 
 
-def dataset_in(
-    file: h5py.File, name: str, shape: tuple[int, ...] | None = None, *, spare_rows: bool = False
-) -> h5py.Dataset:
-    """The dataset of that name, refused unless it is plain, complete and of that shape.
-
-    Arguments:
-        file: an open file.
-        name: with slashes.
-        shape: what is expected, `None` for any.
-        spare_rows: allow more rows than expected, which the caller then leaves unread.
-    """
+def dataset_in(file: h5py.File, name: str, shape: tuple[int, ...] | None = None) -> h5py.Dataset:
+    """The dataset of that name, refused unless it is plain, complete and of that shape (`None` for any)."""
     data, where = _node(file, name), file.filename
     wanted = f"expected a dataset{'' if shape is None else f' of shape {shape}'}"
     if not isinstance(data, h5py.Dataset) or data.shape is None:
         found = "none" if data is None else "no table of numbers"
         raise CheckpointError(f"{where}: {name}: {wanted}, found {found}; options.json and weights may not match")
-    if shape is not None and spare_rows and len(data.shape) == len(shape) and data.shape[0] > shape[0]:
-        log.warning("%s: %s has %d rows, the first %d are used", where, name, data.shape[0], shape[0])
-        shape = (data.shape[0], *shape[1:])
     if shape is not None and data.shape != shape:
         raise CheckpointError(f"{where}: {name}: {wanted}, found {data.shape}; options.json and weights do not match")
     _check_storage(data, f"{where}: {name}")
@@ -111,3 +98,39 @@ def _node(file: h5py.File, name: str) -> object:
             )
         node = node[part]
     return node
+
+
+@contextmanager
+def created(path: Path) -> Iterator[h5py.File]:
+    """A new hdf5 file to fill; a disk that fails is reported once, at the end."""
+    with _PatientFile(path, "w+") as disk:
+        with h5py.File(disk, "w") as file:
+            yield file
+        if disk.failure is not None:
+            raise disk.failure
+
+
+class _PatientFile(io.FileIO):
+    """A file that keeps the first failure to itself.
+
+    HDF5 must not see one: its datasets would stay open, try again whenever Python collects them, and print a
+    traceback each time.
+    """
+
+    failure: OSError | None = None
+
+    def write(self, data: bytes | memoryview, /) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+        rest = memoryview(data).cast("B")
+        try:
+            while len(rest) and self.failure is None:
+                rest = rest[super().write(rest) :]
+        except OSError as problem:
+            self.failure = problem
+        return len(data)
+
+    def truncate(self, size: int | None = None, /) -> int:
+        try:
+            return super().truncate(size) if self.failure is None else 0
+        except OSError as problem:
+            self.failure = problem
+            return 0

@@ -58,16 +58,18 @@ def _checked_shapes(path: Path) -> dict[str, tuple[int, ...]]:
             continue
         try:
             kind, shape, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
-            whole = all(isinstance(size, int) and size >= 0 for size in (*shape, begin, end))
+            whole = isinstance(kind, str) and all(isinstance(size, int) and size >= 0 for size in (*shape, begin, end))
         except (KeyError, TypeError, ValueError):
             whole, kind, shape, begin, end = False, None, (), 0, 0
         if not whole:
-            raise CheckpointError(f"{path}: the header's entry for {name} is no tensor; fetch the file anew")
+            raise CheckpointError(f"{path}: the header's entry for {name!r:.80} is no tensor; fetch the file anew")
         if kind not in BYTES:
-            raise CheckpointError(f"{path}: {name} should be stored as one of {', '.join(BYTES)}, found {kind}")
+            raise CheckpointError(
+                f"{path}: {name!r:.80} should be stored as one of {', '.join(BYTES)}, found {kind!r:.20}"
+            )
         if not begin <= end <= data_bytes or end - begin != BYTES[kind] * prod(shape):
             raise CheckpointError(
-                f"{path}: the header claims bytes {begin:,} to {end:,} for {name} {shape}, the file has "
+                f"{path}: the header claims bytes {begin:,} to {end:,} for {name!r:.80}, the file has "
                 f"{data_bytes:,}; it is truncated or damaged: fetch it anew"
             )
         shapes[name] = shape

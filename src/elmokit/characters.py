@@ -1,0 +1,394 @@
+"""Words → ids: the only file that knows which number stands for which byte, character or word.
+
+Words (strings) arrive; `int64` arrays leave, one row a word, `scheme.columns` numbers a row. In every scheme
+the id 0 means "no word" and the symbol s has the id s + 1, so a padded batch is a zero-padded array and the
+model's tables need no row for padding. A model has one scheme:
+
+    ByteScheme              the UTF-8 bytes of a word, as in every published English model: needs no vocabulary
+    UnicodeScheme           characters of a learned alphabet (ELMoForManyLangs, new models)
+    WordScheme              one number a word, from a vocabulary or given as numbers (word-input, id-only models)
+    WordAndCharacterScheme  both, side by side (ELMoForManyLangs)
+
+Only numpy is needed here: ids can be made in a data loader that never imports torch.
+
+Shapes: B sentences, W words of the longest, N words in a row, C columns of a word.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from elmokit.config import NUM_BYTE_SYMBOLS, ElmoConfig
+from elmokit.errors import ConfigError, InputError
+
+__all__ = [
+    "ByteScheme",
+    "Scheme",
+    "UnicodeScheme",
+    "WordAndCharacterScheme",
+    "WordScheme",
+    "scheme_for",
+    "trimmed_columns",
+]
+
+# Symbols of the byte scheme after the 256 bytes (bilm-tf, data.py); their ids are one higher.
+BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = range(256, NUM_BYTE_SYMBOLS)
+
+# Names of sentence begin, sentence end and unknown word in a vocabulary: bilm-tf's, then ELMoForManyLangs'.
+VOCABULARY_SPECIALS = (("<S>", "</S>", "<UNK>"), ("<bos>", "<eos>", "<oov>"))
+
+
+class Scheme(ABC):
+    """How a model numbers its words.
+
+    Attributes:
+        columns: C, numbers a word takes.
+        begin_ids: (C,) the row of the token that opens every sentence.
+        end_ids: (C,) the row of the token that closes it.
+    """
+
+    columns: int
+    begin_ids: np.ndarray
+    end_ids: np.ndarray
+
+    @abstractmethod
+    def word_ids(self, words: Sequence[str]) -> np.ndarray:
+        """(N, C) int64 ids of N words, without sentence boundaries."""
+
+    @abstractmethod
+    def count_cut(self, words: Sequence[str]) -> int:
+        """How many of the words do not arrive whole (too long, and so cut) or hold a NUL character."""
+
+    def batch_ids(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
+        """(B, W, C) int64 ids of B sentences of words, padded with 0 to the longest; boundaries are the model's task.
+
+        Example:
+            >>> ByteScheme().batch_ids([["the", "bank"], ["hello"], []]).shape
+            (3, 2, 50)
+        """
+        rows = [_listed(sentence) for sentence in _listed(sentences, what="a list of sentences, each a list of words")]
+        lengths_B = np.array([len(row) for row in rows], dtype=np.int64)
+        ids_NC = self.word_ids([word for row in rows for word in row])
+        ids_BWC = np.zeros((len(rows), int(lengths_B.max(initial=0)), self.columns), dtype=np.int64)
+        ids_BWC[np.arange(ids_BWC.shape[1]) < lengths_B[:, None]] = ids_NC
+        return ids_BWC
+
+
+class ByteScheme(Scheme):
+    """The published scheme: marker, the word's UTF-8 bytes, marker, padding.
+
+    A word keeps its first `max_length - 2` bytes, so a character of several bytes may be cut in half, as the
+    published models were trained. The words `<S>` and `</S>` are the sentence boundaries (AllenNLP's reading);
+    `<UNK>` has no meaning here and is spelled out.
+
+    Arguments:
+        max_length: C, columns of a word, its two markers included.
+
+    Example:
+        >>> ByteScheme(max_length=6).word_ids(["hi", "été"]).tolist()
+        [[259, 105, 106, 260, 261, 261], [259, 196, 170, 117, 196, 260]]
+    """
+
+    def __init__(self, max_length: int = 50) -> None:
+        self.columns = _checked_length(max_length)
+        self._num_bytes = self.columns - 2
+        self.begin_ids = self._boundary(BEGIN_SENTENCE)
+        self.end_ids = self._boundary(END_SENTENCE)
+
+    def word_ids(self, words: Sequence[str]) -> np.ndarray:
+        """(N, C) int64 ids of N words."""
+        words = _listed(words)
+        limit = self._num_bytes
+        try:
+            encoded = [_encoded(word, limit) if len(word) > limit else word.encode("utf-8", "ignore") for word in words]
+        except (AttributeError, TypeError):
+            raise _not_a_word(words) from None
+        lengths_N = np.fromiter(map(len, encoded), np.int64, len(encoded)).clip(max=limit)
+        # An array of fixed-width byte strings cuts and pads all words at once; its NUL padding is overwritten below.
+        bytes_NC = np.array(encoded, dtype=f"S{limit}").view(np.uint8).reshape(len(encoded), limit)
+        ids_NC = np.full((len(encoded), self.columns), PADDING + 1, dtype=np.int64)
+        np.add(bytes_NC, 1, out=ids_NC[:, 1:-1], where=np.arange(limit) < lengths_N[:, None], dtype=np.int64)
+        ids_NC[:, 0] = BEGIN_WORD + 1
+        ids_NC[np.arange(len(encoded)), lengths_N + 1] = END_WORD + 1
+        _place_boundaries(ids_NC, words, {"<S>": self.begin_ids, "</S>": self.end_ids})
+        return ids_NC
+
+    def count_cut(self, words: Sequence[str]) -> int:
+        """How many words are longer than `max_length - 2` bytes or hold a NUL."""
+        limit, words = self._num_bytes, _listed(words)
+        try:
+            # A character has at most 4 bytes, so only words over a quarter of the limit need a closer look.
+            return sum("\0" in word or (4 * len(word) > limit and _num_bytes(word) > limit) for word in words)
+        except TypeError:
+            raise _not_a_word(words) from None
+
+    def _boundary(self, symbol: int) -> np.ndarray:
+        ids_C = np.full(self.columns, PADDING + 1, dtype=np.int64)
+        ids_C[:3] = np.array([BEGIN_WORD, symbol, END_WORD]) + 1
+        return ids_C
+
+
+class UnicodeScheme(Scheme):
+    """Characters of a learned alphabet: marker, the word's characters, marker, padding.
+
+    A word keeps its first `max_length - 2` characters; case is kept; a character outside the alphabet is
+    `<oov>`. The words `<bos>` and `<eos>` are the sentence boundaries.
+
+    Arguments:
+        alphabet: symbol s is `alphabet[s]`; holds `<bos> <eos> <oov> <pad> <bow> <eow>` somewhere.
+        max_length: C, columns of a word, its two markers included.
+        swaps_markers: words start with `<eow>` and end with `<bow>`, as ELMoForManyLangs was trained.
+
+    Example:
+        >>> alphabet = ["a", "b", "<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>"]
+        >>> UnicodeScheme(alphabet, max_length=6).word_ids(["bag"]).tolist()
+        [[7, 2, 1, 5, 8, 6]]
+    """
+
+    def __init__(self, alphabet: Sequence[str], max_length: int = 50, *, swaps_markers: bool = False) -> None:
+        self.columns = _checked_length(max_length)
+        self.num_characters = self.columns - 2
+        ids = {symbol: number for number, symbol in enumerate(alphabet, start=1)}
+        specials = ("<bow>", "<eow>", "<oov>", "<pad>", "<bos>", "<eos>")
+        missing = [special for special in specials if special not in ids]
+        if missing:
+            raise ConfigError(
+                f"the alphabet of {len(ids)} symbols lacks {missing}: each of {list(specials)} must be in it"
+            )
+        self._begin, self._end, self._unknown, self._padding = (ids[special] for special in specials[:4])
+        if swaps_markers:
+            self._begin, self._end = self._end, self._begin
+        code_points = {ord(symbol): number for symbol, number in ids.items() if len(symbol) == 1}
+        # One row more than the highest character: everything above falls on it, and is unknown.
+        self._ids_of_code_points = np.full(max(code_points, default=0) + 2, self._unknown, dtype=np.int64)
+        self._ids_of_code_points[list(code_points)] = list(code_points.values())
+        self.begin_ids = self._boundary(ids["<bos>"])
+        self.end_ids = self._boundary(ids["<eos>"])
+
+    def word_ids(self, words: Sequence[str]) -> np.ndarray:
+        """(N, C) int64 ids of N words."""
+        cut = self.cut(words)
+        lengths_N = np.fromiter(map(len, cut), np.int64, len(cut))
+        code_points = np.frombuffer("".join(cut).encode("utf-32-le", "surrogatepass"), dtype="<u4")
+        ids = self._ids_of_code_points[np.minimum(code_points, len(self._ids_of_code_points) - 1)]
+        ids_NC = np.full((len(cut), self.columns), self._padding, dtype=np.int64)
+        ids_NC[:, 1:-1][np.arange(self.num_characters) < lengths_N[:, None]] = ids
+        ids_NC[:, 0] = self._begin
+        ids_NC[np.arange(len(cut)), lengths_N + 1] = self._end
+        _place_boundaries(ids_NC, cut, {"<bos>": self.begin_ids, "<eos>": self.end_ids})
+        return ids_NC
+
+    def cut(self, words: Sequence[str]) -> list[str]:
+        """The words as this scheme sees them: their first `max_length - 2` characters."""
+        words = _listed(words)
+        if not all(isinstance(word, str) for word in words):
+            raise _not_a_word(words)
+        return [word[: self.num_characters] for word in words]
+
+    def count_cut(self, words: Sequence[str]) -> int:
+        """How many words are longer than `max_length - 2` characters or hold a NUL."""
+        words = _listed(words)
+        try:
+            return sum("\0" in word or len(word) > self.num_characters for word in words)
+        except TypeError:
+            raise _not_a_word(words) from None
+
+    def _boundary(self, symbol_id: int) -> np.ndarray:
+        ids_C = np.full(self.columns, self._padding, dtype=np.int64)
+        ids_C[:3] = self._begin, symbol_id, self._end
+        return ids_C
+
+
+class WordScheme(Scheme):
+    """One number a word: its row in the model's table, plus one.
+
+    With a vocabulary, a word that it lacks is the unknown word. Without one (music, proteins, any ids) the
+    words are row numbers themselves, as integers or decimal strings, and rows 0, 1, 2 are sentence begin,
+    sentence end and unknown, as in bilm-tf's files.
+
+    Arguments:
+        vocabulary: row r is `vocabulary[r]`; names the boundaries and the unknown word as `<S> </S> <UNK>` or
+            `<bos> <eos> <oov>`. `None` for row numbers.
+        num_words: rows of the model's table: without a vocabulary, a number past it is refused.
+
+    Example:
+        >>> WordScheme(["<S>", "</S>", "<UNK>", "bank"]).word_ids(["bank", "shore"]).tolist()
+        [[4], [3]]
+        >>> WordScheme(None).word_ids([7, "7"]).tolist()
+        [[8], [8]]
+    """
+
+    columns = 1
+
+    def __init__(self, vocabulary: Sequence[str] | None, *, num_words: int | None = None) -> None:
+        self._num_words = num_words
+        self._rows = None if vocabulary is None else {word: row for row, word in enumerate(vocabulary)}
+        begin, end, self._unknown = (0, 1, 2) if self._rows is None else _special_rows(self._rows)
+        self.begin_ids = np.array([begin + 1], dtype=np.int64)
+        self.end_ids = np.array([end + 1], dtype=np.int64)
+
+    def word_ids(self, words: Sequence[str] | Sequence[int]) -> np.ndarray:
+        """(N, 1) int64 ids of N words."""
+        words = _listed(words)
+        if self._rows is None:
+            rows = [self._numbered(word) for word in words]
+        elif not all(isinstance(word, str) for word in words):
+            raise _not_a_word(words)
+        else:
+            rows = [self._rows.get(word, self._unknown) for word in words]
+            if None in rows:
+                raise InputError(
+                    f"the word {words[rows.index(None)]!r:.60} is not among the {len(self._rows)} of the vocabulary, "
+                    "which has no <UNK> to stand for it: add <UNK> to the vocabulary, or leave such words out"
+                )
+        return np.array(rows, dtype=np.int64).reshape(-1, 1) + 1
+
+    def count_cut(self, words: Sequence[str]) -> int:
+        """Always 0: a word of any length is one row."""
+        _listed(words)
+        return 0
+
+    def _numbered(self, word: Any) -> int:  # noqa: ANN401
+        row = -1
+        if isinstance(word, str):
+            # 18 digits fit in int64; more would be out of any table's range, and int() refuses thousands of them.
+            row = int(word) if word.isascii() and word.isdigit() and len(word) <= 18 else -1
+        elif isinstance(word, (int, np.integer)) and not isinstance(word, bool):
+            row = int(word)
+        if not 0 <= row < (self._num_words or 2**62):
+            last = f"0 to {self._num_words - 1}" if self._num_words else "0 or more"
+            raise InputError(f"this model has no vocabulary: a word is its row number, {last}, but {word!r:.60} came")
+        return row
+
+
+class WordAndCharacterScheme(Scheme):
+    """A word's row and its characters side by side: column 0 is the word's id, the rest are its characters.
+
+    Arguments:
+        words: the scheme of column 0.
+        characters: the scheme of the others. ELMoForManyLangs cuts a word to its characters before it looks
+            the word up, so with a `UnicodeScheme` an overlong word is found by its beginning.
+    """
+
+    def __init__(self, words: WordScheme, characters: ByteScheme | UnicodeScheme) -> None:
+        self._words, self._characters = words, characters
+        self.columns = 1 + characters.columns
+        self.begin_ids = np.concatenate([words.begin_ids, characters.begin_ids])
+        self.end_ids = np.concatenate([words.end_ids, characters.end_ids])
+
+    def word_ids(self, words: Sequence[str]) -> np.ndarray:
+        """(N, C) int64 ids of N words."""
+        words = self._characters.cut(words) if isinstance(self._characters, UnicodeScheme) else _listed(words)
+        return np.concatenate([self._words.word_ids(words), self._characters.word_ids(words)], axis=1)
+
+    def count_cut(self, words: Sequence[str]) -> int:
+        """How many words the character scheme cuts, or hold a NUL."""
+        return self._characters.count_cut(words)
+
+
+def scheme_for(
+    config: ElmoConfig,
+    alphabet: Sequence[str] | None = None,
+    vocabulary: Sequence[str] | None = None,
+    *,
+    swaps_markers: bool = False,
+) -> Scheme:
+    """The scheme of a model: from its config, its alphabet (Unicode characters) and its vocabulary (word input)."""
+    characters = words = None
+    if config.characters is not None and config.characters.scheme == "bytes":
+        characters = ByteScheme(config.characters.max_length)
+    elif config.characters is not None:
+        if alphabet is None:
+            raise ConfigError("a model of Unicode characters needs its alphabet, but none came with it")
+        _check_rows("alphabet", len(alphabet), config.characters.num_symbols)
+        characters = UnicodeScheme(alphabet, config.characters.max_length, swaps_markers=swaps_markers)
+    if config.words is not None:
+        if vocabulary is not None:
+            _check_rows("vocabulary", len(vocabulary), config.words.num_words)
+        elif characters is not None:
+            raise ConfigError("a model of words and characters needs its vocabulary, but none came with it")
+        words = WordScheme(vocabulary, num_words=config.words.num_words)
+    if words is not None and characters is not None:
+        return WordAndCharacterScheme(words, characters)
+    scheme = words if characters is None else characters
+    assert scheme is not None, "ElmoConfig refuses a model without words and characters"
+    return scheme
+
+
+def trimmed_columns(ids_NC: np.ndarray, widest_filter: int) -> int:
+    """How many leading columns the character convolutions need to see: the result is the same to the last bit.
+
+    Past its last marker a word is padding of one id, so every convolution window there has one value; one such
+    window of each width is enough for the max-pool. That holds for any ids and any padding id, since a word's
+    padding is taken to be whatever run of equal ids ends its row.
+
+    Arguments:
+        ids_NC: character ids of N words (no word column).
+        widest_filter: width of the widest convolution.
+
+    Example:
+        >>> trimmed_columns(ByteScheme().word_ids(["the", "bank"]), widest_filter=7)
+        13
+    """
+    ids_NC = np.asarray(ids_NC)
+    differs_C = (ids_NC[:, :-1] != ids_NC[:, -1:]).any(axis=0)
+    longest = int(differs_C.nonzero()[0].max(initial=-1)) + 1
+    return min(ids_NC.shape[1], longest + widest_filter)
+
+
+def _listed(words: Iterable[Any], what: str = "a list of words") -> list[Any] | tuple[Any, ...]:
+    """The words as a list; a bare string, which iterates over its characters, is surely a mistake."""
+    if isinstance(words, (list, tuple)):
+        return words
+    if isinstance(words, (str, bytes)):
+        raise InputError(f"expected {what}, but one string came: {words!r:.60}. Split it first: elmokit.words(text)")
+    try:
+        return list(words)
+    except TypeError:
+        raise InputError(f"expected {what}, but {type(words).__name__} came: {words!r:.60}") from None
+
+
+def _not_a_word(words: Sequence[Any]) -> InputError:
+    position, word = next((i, word) for i, word in enumerate(words) if not isinstance(word, str))
+    return InputError(
+        f"word {position} is {word!r:.60} of type {type(word).__name__}: expected a string. Turn it into one with str()"
+    )
+
+
+def _encoded(word: str, limit: int) -> bytes:
+    """The first bytes of a long word, without encoding all of it unless lone surrogates, which vanish, ask for it."""
+    start = word[:limit].encode("utf-8", "ignore")
+    return start if len(start) >= limit else word.encode("utf-8", "ignore")
+
+
+def _num_bytes(word: str) -> int:
+    return len(word.encode("utf-8", "ignore"))
+
+
+def _place_boundaries(ids_NC: np.ndarray, words: Sequence[str], rows: dict[str, np.ndarray]) -> None:
+    for name, ids_C in rows.items():
+        if name in words:
+            ids_NC[[word == name for word in words]] = ids_C
+
+
+def _special_rows(rows: dict[str, int]) -> tuple[int, int, int | None]:
+    for begin, end, unknown in VOCABULARY_SPECIALS:
+        if begin in rows and end in rows:
+            return rows[begin], rows[end], rows.get(unknown)
+    names = " or ".join(" ".join(names[:2]) for names in VOCABULARY_SPECIALS)
+    raise ConfigError(f"the vocabulary of {len(rows)} words names no sentence boundaries: expected {names} among them")
+
+
+def _checked_length(max_length: int) -> int:
+    if max_length < 3:
+        raise ConfigError(f"max_length is {max_length}: two markers and a character need 3")
+    return max_length
+
+
+def _check_rows(what: str, came: int, expected: int) -> None:
+    if came != expected:
+        raise ConfigError(f"the {what} has {came} entries, but the config says {expected}: they must be of one model")

@@ -1,0 +1,310 @@
+"""Whole-file jobs: lines of text in, one file of vectors out, resumable after a kill at any moment.
+
+Arrives: text files and an Embedder. Leaves: the output, there completely or not at all. The input is cut into segments
+(`segments.py`); each finished one becomes a part in `<output>.partial` (`parts.py`); when all are there, a sink
+assembles the output from them (`sinks/`), and it is renamed into place. A run with `resume=True` passes over the
+finished parts, after checking that the input and the settings are the same, and goes on. Its output has the same
+bytes as that of an uninterrupted run on the same machine. Memory does not grow with the input.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from elmokit.embed.batching import CARRY_BATCH_SIZE
+from elmokit.embed.embedder import Embedder
+from elmokit.embed.layers import Layers, checked_layers
+from elmokit.embed.lines import LineReader
+from elmokit.embed.manifest import check_same_settings, job_manifest
+from elmokit.embed.parts import Part, PartialFolder, packed_strings
+from elmokit.embed.progress import JobClock, Progress
+from elmokit.embed.segments import SEGMENT_WORDS, Cutter, Segment, skip_finished
+from elmokit.embed.sinks import Contents, Format, format_of
+from elmokit.errors import InputError, OutputError
+from elmokit.nn.bilm import BilmState
+
+__all__ = ["EmbedReport", "embed_files"]
+
+DTYPES = ("float16", "float32")
+COUNTS = ("num_lines", "num_rows", "num_words", "num_cut")
+
+
+@dataclass(frozen=True)
+class EmbedReport:
+    """What a job did.
+
+    Arguments:
+        output: the file that was made.
+        num_lines, num_rows, num_words: what it holds, earlier runs included.
+        num_cut: words that are longer than the model reads, and so were cut, or that hold a NUL.
+        num_segments, num_resumed: parts it was made of, and how many of them an earlier run had finished.
+        seconds: time of this run.
+        was_complete: the output was there already, complete, and nothing was done (`resume=True` only); the numbers
+            are then 0.
+    """
+
+    output: Path
+    num_lines: int = 0
+    num_rows: int = 0
+    num_words: int = 0
+    num_cut: int = 0
+    num_segments: int = 0
+    num_resumed: int = 0
+    seconds: float = 0.0
+    was_complete: bool = False
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the caller should be told, one line each."""
+        if self.was_complete:
+            return [f"nothing to resume: {self.output} is already there (make it anew with --overwrite)"]
+        if self.num_cut:
+            return [f"{self.num_cut} words are longer than this model reads, and were cut, or hold a NUL byte"]
+        return []
+
+
+def embed_files(
+    inputs: str | PathLike[str] | Sequence[str | PathLike[str]],
+    output: str | PathLike[str],
+    *,
+    embedder: Embedder,
+    format: str | None = None,
+    layers: Layers = "average",
+    dtype: str | None = None,
+    batch_size: int | None = None,
+    split: bool = False,
+    tokenised: bool = False,
+    resume: bool = False,
+    strict: bool = False,
+    overwrite: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+    segment_words: int = SEGMENT_WORDS,
+) -> EmbedReport:
+    """Embed files of text, one row a line, into one file of vectors.
+
+    Arguments:
+        inputs: UTF-8 text files, one or several; `-` is standard input; `.gz`, `.bz2` and `.xz` are read too. Lines
+            are numbered from 0 over all of them; blank lines are kept as rows without words.
+        output: the file to make; beside it `<output>.partial` holds the parts of an unfinished job.
+        embedder: the model; a job has its own cache and, in carry mode, its own state, which starts from zero.
+        format: `"parquet"`, `"hdf5"`, `"npy"` or `"jsonl"`; unset, the suffix of the output decides.
+        layers: as for `Embedder.embed`.
+        dtype: `"float16"` or `"float32"`; unset, float16 (float32 for hdf5, as AllenNLP wrote it).
+        batch_size: as for `Embedder.embed`.
+        split: split each line into sentences, one row each.
+        tokenised: words stand between spaces already and are taken as they are.
+        resume: go on with an unfinished job; start one if there is none; do nothing if the output is complete.
+        strict: a word that is too long for the model or holds a NUL is an error.
+        overwrite: replace the output, and throw an unfinished job away.
+        progress: called after every batch.
+        segment_words: words after which a part is saved.
+    """
+    output = Path(output)
+    kind = format_of(output, format)
+    layers = checked_layers(layers, embedder.num_layers)
+    dtype = kind.dtype if dtype is None else dtype
+    _check_choices(
+        dtype, batch_size, segment_words, split=split, tokenised=tokenised, resume=resume, overwrite=overwrite
+    )
+    reader = LineReader([inputs] if isinstance(inputs, (str, PathLike)) else inputs)
+    started = time.monotonic()
+    folder = PartialFolder(output)
+    manifest = job_manifest(
+        embedder,
+        tokenised=tokenised,
+        format=kind.name,
+        layers=layers,
+        dtype=dtype,
+        batch_size=batch_size,
+        split=split,
+        segment_words=segment_words,
+    )
+    cutter = Cutter(
+        embedder.elmo.scheme,
+        None if tokenised else embedder.segmenter,
+        split=split,
+        strict=strict,
+        segment_words=segment_words,
+        rows_a_batch=(batch_size or CARRY_BATCH_SIZE) if embedder.state == "carry" and not split else 1,
+    )
+    with _output_problems(output, folder):
+        if not _is_to_do(output, kind, folder, manifest, split=split, resume=resume, overwrite=overwrite):
+            return EmbedReport(output, was_complete=True, seconds=time.monotonic() - started)
+        about = folder.manifest()["about"]
+        contents = Contents(
+            embedder.dim, dtype, embedder.num_layers if layers == "all" else None, split, metadata=about
+        )
+        finished = folder.parts()
+        _embed_rest(reader, folder, finished, cutter, _Worker(embedder, layers, batch_size, contents), progress)
+        parts = folder.parts()
+        kind.write(parts, folder.assembly(), output.name, contents)
+        totals = {name: sum(part.header[name] for part in parts) for name in COUNTS}
+        folder.finish(kind.files(output.name, split=split))
+    return EmbedReport(
+        output,
+        num_lines=totals["num_lines"],
+        num_rows=totals["num_rows"],
+        num_words=totals["num_words"],
+        num_cut=totals["num_cut"],
+        num_segments=len(parts),
+        num_resumed=len(finished),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _embed_rest(
+    reader: LineReader,
+    folder: PartialFolder,
+    finished: Sequence[Part],
+    cutter: Cutter,
+    worker: _Worker,
+    progress: Callable[[Progress], None] | None,
+) -> None:
+    """Embed what the finished parts do not hold, and save it part by part."""
+    lines = iter(reader)
+    skip_finished(lines, finished)
+    if finished:
+        worker.restore(finished[-1])
+    clock = JobClock(reader, num_lines=sum(part.header["num_lines"] for part in finished), tell=progress)
+    for number, segment in enumerate(cutter.segments(lines), start=len(finished)):
+        header = {
+            "num_lines": segment.num_lines,
+            "num_rows": len(segment.rows),
+            "num_words": segment.num_words,
+            "num_cut": segment.num_cut,
+            "digest": segment.digest,
+            "ended": segment.ended,
+        }
+        clock.begin(segment)
+        folder.add(number, header, worker.arrays_of(segment, clock.at))
+        clock.end()
+
+
+class _Worker:
+    """An Embedder of the job's own, so that neither its cache nor its state depends on what else is going on."""
+
+    def __init__(self, embedder: Embedder, layers: Layers, batch_size: int | None, contents: Contents) -> None:
+        self._embedder = Embedder(
+            embedder.elmo, state=embedder.state, segmenter=embedder.segmenter, cache_words=embedder.cache_words
+        )
+        self._layers, self._batch_size, self._contents = layers, batch_size, contents
+
+    def restore(self, part: Part) -> None:
+        """Go on from the state that stood at the end of a part."""
+        if "hidden" in part:
+            parts = (torch.from_numpy(part.array(name).copy()) for name in ("hidden", "cell"))
+            self._embedder.carried_state = BilmState(*(tensor.to(self._embedder.device) for tensor in parts))
+
+    def arrays_of(self, segment: Segment, report: Callable[[float], None]) -> dict[str, np.ndarray]:
+        """The arrays of a segment's part."""
+        self._embedder.clear_cache()
+        sentences = [row.words for row in segment.rows]
+        offsets = np.zeros(len(sentences) + 1, np.int64)
+        np.cumsum([len(words) for words in sentences], out=offsets[1:])
+        vectors = np.zeros((segment.num_words, *self._contents.word_shape), np.dtype(self._contents.dtype))
+        num_done = 0
+        for places, arrays in self._embedder.embed_batches(sentences, layers=self._layers, batch_size=self._batch_size):
+            for place, array in zip(places, arrays, strict=True):
+                _store(vectors[offsets[place] : offsets[place + 1]], array)
+                num_done += len(sentences[place])
+            report(num_done / max(1, segment.num_words))
+        state = self._embedder.carried_state
+        kept = {} if state is None else {"hidden": state.hidden.cpu().numpy(), "cell": state.cell.cpu().numpy()}
+        return {
+            "lines": np.array([row.line for row in segment.rows], np.int64),
+            "offsets": offsets,
+            **packed_strings("texts", [row.text for row in segment.rows]),
+            **packed_strings("words", [word for words in sentences for word in words]),
+            **kept,
+            "vectors": vectors,
+        }
+
+
+def _store(place: np.ndarray, array: np.ndarray) -> None:
+    try:
+        with np.errstate(over="raise"):
+            place[...] = array if array.ndim == 2 else array.swapaxes(0, 1)
+    except FloatingPointError:
+        raise InputError(
+            f"a vector has the value {np.abs(array).max():.3g}, too large for float16: use dtype float32"
+        ) from None
+
+
+def _is_to_do(
+    output: Path,
+    kind: Format,
+    folder: PartialFolder,
+    manifest: dict[str, Any],
+    *,
+    split: bool,
+    resume: bool,
+    overwrite: bool,
+) -> bool:
+    """Whether there is work, after the folder of the job has been found or made."""
+    existing = [name for name in kind.files(output.name, split=split) if output.with_name(name).exists()]
+    if output.is_dir() or not output.parent.is_dir():
+        what = f"{output} is a folder" if output.is_dir() else f"the folder {output.parent} does not exist"
+        raise OutputError(f"cannot write {output}: {what}; name a file in a folder that exists")
+    if folder.exists() and resume:
+        check_same_settings(folder.manifest()["settings"], manifest["settings"], folder=folder.path)
+        return True
+    if folder.exists() and not overwrite:
+        raise OutputError(
+            f"an unfinished job lies in {folder.path}: go on with --resume (resume=True), or start again with "
+            "--overwrite (overwrite=True)"
+        )
+    if output.name in existing and resume:
+        folder.discard()
+        return False
+    if existing and not overwrite:
+        raise OutputError(
+            f"{output.with_name(existing[-1])} exists already: choose another name, or replace it with --overwrite "
+            "(overwrite=True)"
+        )
+    folder.start(manifest)
+    return True
+
+
+def _check_choices(
+    dtype: str,
+    batch_size: int | None,
+    segment_words: int,
+    *,
+    split: bool,
+    tokenised: bool,
+    resume: bool,
+    overwrite: bool,
+) -> None:
+    if dtype not in DTYPES:
+        raise InputError(f"asked for dtype={dtype!r}: use one of {', '.join(map(repr, DTYPES))}")
+    if batch_size is not None and batch_size < 1:
+        raise InputError(f"batch_size is {batch_size}: expected 1 or more sentences, or None")
+    if segment_words < 1:
+        raise InputError(f"segment_words is {segment_words}: expected 1 or more")
+    if split and tokenised:
+        raise InputError("split and tokenised exclude each other: a tokenised line is one sentence")
+    if resume and overwrite:
+        raise InputError("resume and overwrite exclude each other: go on with the old job or start a new one")
+
+
+@contextmanager
+def _output_problems(output: Path, folder: PartialFolder) -> Iterator[None]:
+    try:
+        yield
+    except OutputError:
+        raise
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        kept = (
+            f"; finished parts are kept in {folder.path}, go on with --resume (resume=True)" if folder.exists() else ""
+        )
+        raise OutputError(f"cannot write {output}: {reason}; make room or choose another place{kept}") from problem

@@ -1,0 +1,83 @@
+"""What a job was started with: the settings that a later run must share, and what the output says of itself.
+
+Arrives: an Embedder and the caller's choices. Leaves: a dictionary that lies as `manifest.json` beside the parts.
+Whatever can change a byte of the output is in it, the weights as a hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from elmokit.embed.embedder import Embedder
+from elmokit.errors import InputError
+from elmokit.model import Elmo
+
+__all__ = ["check_same_settings", "job_manifest"]
+
+JOB_VERSION = 1
+
+
+def job_manifest(embedder: Embedder, *, tokenised: bool, **choices: str | int | bool | None) -> dict[str, Any]:
+    """The manifest of a job: `settings` to be compared, `about` for the metadata of the output.
+
+    Arguments:
+        embedder: the model and how it is run.
+        tokenised: whether the segmenter is left out.
+        choices: the other settings of the job by name; `layers` is one of them.
+    """
+    segmenter = embedder.segmenter
+    kind = type(segmenter)
+    name = getattr(segmenter, "__qualname__", kind.__qualname__)  # a function has a name of its own
+    fingerprint, version = _fingerprint(embedder.elmo), _version()
+    settings = {
+        "job_version": JOB_VERSION,
+        "elmokit": version,
+        "model": fingerprint,
+        "tokenised": tokenised,
+        "segmenter": None if tokenised else f"{segmenter.__module__}.{name}",
+        "state": embedder.state,
+        "cache_words": embedder.cache_words,
+        "device": embedder.device.type,
+        **choices,
+    }
+    about = {
+        "version": version,
+        "model": Path(embedder.source).name,
+        "fingerprint": fingerprint,
+        "layers": str(choices["layers"]),
+        "state": embedder.state,
+    }
+    return {"settings": settings, "about": about}
+
+
+def check_same_settings(before: dict[str, Any], now: dict[str, Any], *, folder: Path) -> None:
+    """An `InputError` that names every setting in which a resumed job differs from the one that was started."""
+    changes = [
+        f"{name} was {before.get(name)!r}, now {value!r}" for name, value in now.items() if before.get(name) != value
+    ]
+    if changes:
+        raise InputError(
+            f"the unfinished job in {folder} was started differently ({'; '.join(changes)}): resume it with the same "
+            "settings, or start again with --overwrite (overwrite=True)"
+        )
+
+
+def _fingerprint(elmo: Elmo) -> str:
+    """A hash of everything that decides the vectors: the config and the weights."""
+    digest = hashlib.blake2b(elmo.config.to_json().encode(), digest_size=16)
+    for name, tensor in sorted(elmo.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()))
+    return digest.hexdigest()
+
+
+def _version() -> str:
+    try:
+        return metadata.version("elmokit")
+    except metadata.PackageNotFoundError:  # run from a checkout that is not installed
+        return "unknown"

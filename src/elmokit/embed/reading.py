@@ -1,0 +1,141 @@
+"""One batch of tokenised sentences through the model: words in, numpy arrays out.
+
+Arrives: the words of each row, the layers wanted, and the state to start from. Leaves: one array a row and the state
+after it. Each distinct word is looked up in the cache or encoded once; the batch is put together from those vectors;
+only the layers asked for are copied out. A batch that does not fit into memory is run in halves.
+
+Shapes: B batch, W words with boundaries, U distinct words, C columns of ids, P width of a direction, D = 2P, L layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elmokit.embed.batching import NUM_BOUNDARIES
+from elmokit.embed.cache import Word, WordCache
+from elmokit.embed.layers import Layers, chosen_layers
+from elmokit.errors import EngineError
+from elmokit.model import Elmo
+from elmokit.nn.bilm import BilmState
+
+__all__ = ["BatchReader", "joined_rows", "rows_from"]
+
+
+class BatchReader:
+    """A model with a cache of word vectors before it.
+
+    Arguments:
+        elmo: the model, in evaluation mode.
+        cache_words: words whose context-free vectors are remembered; 0 for none.
+    """
+
+    def __init__(self, elmo: Elmo, *, cache_words: int) -> None:
+        self.elmo = elmo
+        self.cache = WordCache(cache_words)
+        self._boundaries_2P: Tensor | None = None
+
+    def clear_cache(self) -> None:
+        """Forget every word vector, those of the sentence boundaries included."""
+        self.cache.clear()
+        self._boundaries_2P = None
+
+    def empty(self, layers: Layers) -> np.ndarray:
+        """The array of a sentence without words."""
+        config = self.elmo.config
+        return np.zeros((config.num_layers, 0, config.dim) if layers == "all" else (0, config.dim), np.float32)
+
+    def read(
+        self, sentences: Sequence[Sequence[Word]], layers: Layers, state: BilmState | None
+    ) -> tuple[list[np.ndarray], BilmState | None]:
+        """One batch, or its two halves when the memory does not hold it; rows do not see each other, so both agree."""
+        try:
+            return self._run(sentences, layers, state)
+        except (MemoryError, RuntimeError) as problem:
+            if not _is_out_of_memory(problem):
+                raise
+            reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+        # Only here, past the `except`, are the tensors of the failed attempt free.
+        if self.elmo.device.type == "cuda":
+            torch.cuda.empty_cache()
+        if len(sentences) == 1:
+            raise EngineError(
+                f"out of memory on {self.elmo.device} with a single sentence of {len(sentences[0])} words ({reason}): "
+                "split the sentence, or compute where there is more memory"
+            )
+        half = len(sentences) // 2
+        first_rows = None if state is None else state.rows(half)
+        first, first_state = self.read(sentences[:half], layers, first_rows)
+        second, second_state = self.read(sentences[half:], layers, rows_from(state, half))
+        return first + second, joined_rows(first_state, second_state)
+
+    @torch.inference_mode()
+    def _run(
+        self, sentences: Sequence[Sequence[Word]], layers: Layers, state: BilmState | None
+    ) -> tuple[list[np.ndarray], BilmState | None]:
+        # A sentence without words has no boundaries either: its row is not read and keeps its state.
+        lengths = [len(words) + NUM_BOUNDARIES if words else 0 for words in sentences]
+        if not any(lengths):
+            return [self.empty(layers) for _ in sentences], state
+        layers_LBWD, after = self.elmo.read(self._word_vectors(sentences, max(lengths)), lengths, state)
+        chosen = chosen_layers(layers_LBWD, layers, mix=self.elmo.stored_mix).float().cpu().numpy()
+        # Copies, so that keeping one sentence does not keep its whole batch in memory.
+        return [chosen[row, ..., 1 : len(words) + 1, :].copy(order="C") for row, words in enumerate(sentences)], after
+
+    def _word_vectors(self, sentences: Sequence[Sequence[Word]], num_words: int) -> Tensor:
+        """Context-free vectors (B, W, P) with the boundaries in place, zeros behind each sentence's end."""
+        numbers: dict[Word, int] = {}
+        padding, begin, end, first_word = 0, 1, 2, 3
+        places_BW = np.full((len(sentences), num_words), padding)
+        for row, words in enumerate(sentences):
+            if words:
+                places_BW[row, 0] = begin
+                places_BW[row, 1 : len(words) + 1] = [
+                    numbers.setdefault(word, first_word + len(numbers)) for word in words
+                ]
+                places_BW[row, len(words) + 1] = end
+        boundaries_2P = self._boundary_vectors()
+        vectors_UP = self.cache.vectors(list(numbers), self._encode_words)
+        table_UP = torch.cat([torch.zeros_like(boundaries_2P[:1]), boundaries_2P, vectors_UP])
+        places_N = torch.from_numpy(places_BW.reshape(-1)).to(table_UP.device)
+        return table_UP.index_select(0, places_N).reshape(len(sentences), num_words, -1)
+
+    def _encode_words(self, words: Sequence[Word]) -> Tensor:
+        # Words of like length go through the convolutions together, which then skip the columns no word reaches.
+        order = sorted(range(len(words)), key=lambda place: len(str(words[place])))
+        ids_UC = torch.from_numpy(self.elmo.scheme.word_ids([words[place] for place in order]))  # type: ignore[arg-type]
+        sorted_UP = self.elmo.encode_words(ids_UC.to(self.elmo.device))
+        back_U = torch.tensor(np.argsort(np.array(order)), device=sorted_UP.device)
+        return sorted_UP[back_U]
+
+    def _boundary_vectors(self) -> Tensor:
+        boundaries_2P = self._boundaries_2P
+        if boundaries_2P is None:
+            boundaries_2P = self.elmo.encode_words(torch.stack(self.elmo.boundary_ids))
+            self._boundaries_2P = boundaries_2P
+        return boundaries_2P
+
+
+def rows_from(state: BilmState | None, first: int) -> BilmState | None:
+    """The rows from `first` on, `None` when there are none."""
+    if state is None or state.num_rows <= first:
+        return None
+    return BilmState(state.hidden[:, :, first:], state.cell[:, :, first:])
+
+
+def joined_rows(first: BilmState | None, second: BilmState | None) -> BilmState | None:
+    """The rows of both, `None` standing for no rows."""
+    if first is None or second is None:
+        return first if second is None else second
+    return BilmState(*(torch.cat(parts, dim=2) for parts in zip(first, second, strict=True)))
+
+
+def _is_out_of_memory(problem: BaseException) -> bool:
+    if isinstance(problem, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    # On a CPU torch raises a plain RuntimeError; its wording differs between systems.
+    text = str(problem).lower()
+    return any(words in text for words in ("not enough memory", "can't allocate memory", "out of memory"))

@@ -1,0 +1,175 @@
+"""Our own format: what goes in comes out, old versions load, and nothing on disk changes behind anyone's back."""
+
+import json
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from elmokit.config import CharConfig, ElmoConfig, LstmConfig, WordConfig
+from elmokit.errors import CheckpointError, OutputError
+from elmokit.io import expected_shapes, load, num_parameters, save
+from elmokit.io.checkpoint import optional_shapes
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+@pytest.mark.parametrize(
+    ("config", "count"),
+    [
+        (ElmoConfig.small(), 13_593_296),
+        (ElmoConfig.medium(), 28_027_728),
+        (ElmoConfig.original(), 93_600_848),
+    ],
+)
+def test_parameter_counts_of_the_published_models(config, count):
+    assert sum(prod(shape) for shape in expected_shapes(config).values()) == count
+    assert num_parameters(config) == count
+
+
+@pytest.mark.parametrize("highways", [0, 3])
+@pytest.mark.parametrize("cell_dim", [4, 6])
+def test_parameters_are_counted_as_shapes_are(highways, cell_dim):
+    characters = CharConfig(dim=3, filters=((1, 2), (2, 3)), num_highways=highways)
+    config = ElmoConfig(characters, WordConfig(7, 5), LstmConfig(num_layers=3, cell_dim=cell_dim, projection_dim=4))
+    assert sum(prod(shape) for shape in expected_shapes(config).values()) == num_parameters(config)
+
+
+def test_the_first_version_loads_forever():
+    checkpoint = load(DATA / "native-v1", softmax=True)
+    assert checkpoint.softmax is not None
+    tensors = checkpoint.tensors | checkpoint.softmax
+    expected = json.loads((DATA / "native-v1-expected.json").read_text())
+    assert tensors.keys() == expected.keys()
+    for name, total in expected.items():
+        assert tensors[name].double().sum().item() == pytest.approx(total, abs=1e-9), name
+    assert checkpoint.swaps_markers
+    assert checkpoint.alphabet == ["<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>", "a", "é", "\u3000", "字", "😀"]
+    assert checkpoint.vocabulary == ["<oov>", "<bos>", "<eos>", "the", "bank"]
+    assert checkpoint.output_words == ["<S>", "</S>", "<UNK>", "a b", "\u2028"]
+    assert checkpoint.config.lstm == LstmConfig(2, 6, 4, cell_clip=None, projection_clip=3.0)
+    assert checkpoint.scheme().columns == 13
+
+
+def test_float32_comes_back_to_the_bit(random_checkpoint, tmp_path):
+    checkpoint = random_checkpoint(metadata={"name": "Mine"})
+    again = load(save(checkpoint, tmp_path / "out"))
+    assert again.config == checkpoint.config and again.metadata == {"name": "Mine"}
+    assert again.format == "native" and again.path == tmp_path / "out"
+    assert again.tensors.keys() == checkpoint.tensors.keys()
+    assert all(torch.equal(again.tensors[name], tensor) for name, tensor in checkpoint.tensors.items())
+
+
+def test_float16_halves_the_file_and_keeps_the_mix(random_checkpoint, tmp_path):
+    checkpoint = random_checkpoint()
+    for name, shape in optional_shapes(checkpoint.config).items():
+        checkpoint.tensors[name] = torch.full(shape, -9e10)  # a frozen mix; float16 ends at 65504
+    small, large = (save(checkpoint, tmp_path / kind, dtype=kind) for kind in ("float16", "float32"))
+    size = [(folder / "model.safetensors").stat().st_size for folder in (small, large)]
+    assert size[0] < 0.7 * size[1]
+    again = load(small)
+    assert all(tensor.dtype == torch.float32 for tensor in again.tensors.values())
+    assert torch.equal(again.tensors["mix.weights"], checkpoint.tensors["mix.weights"])
+    name = "bilm.forward_layers.0.input_weight"
+    assert torch.equal(again.tensors[name], checkpoint.tensors[name].half().float())
+
+
+def test_numbers_too_large_for_float16_are_refused(random_checkpoint, tmp_path):
+    checkpoint = random_checkpoint()
+    checkpoint.tensors["encoder.projection.bias"][0] = 1e6
+    with pytest.raises(OutputError, match=r"encoder\.projection\.bias holds numbers too large"):
+        save(checkpoint, tmp_path / "out", dtype="float16")
+    assert not list(tmp_path.iterdir())
+
+
+def test_id_only_words_stay_without_names(random_checkpoint, tmp_path):
+    config = ElmoConfig(None, WordConfig(5, 4), LstmConfig(cell_dim=6, projection_dim=4), projects_words=False)
+    again = load(save(random_checkpoint(config), tmp_path / "out"))
+    assert again.vocabulary is None and again.config == config
+
+
+def test_odd_words_survive(random_checkpoint, tmp_path):
+    words = ["", " ", "\u3000", "\u2028", "\x85", "a\rb", "\r", "\ufeff", "\t", "é"]
+    softmax = {"softmax.weight": torch.randn(len(words), 4), "softmax.bias": torch.randn(len(words))}
+    checkpoint = random_checkpoint(softmax=softmax, output_words=words)
+    again = load(save(checkpoint, tmp_path / "out"), softmax=True)
+    assert again.output_words == words
+
+
+@pytest.mark.parametrize("word", ["two\nlines", "\ud800"])
+def test_words_that_no_text_file_can_hold(random_checkpoint, tmp_path, word):
+    softmax = {"softmax.weight": torch.randn(1, 4), "softmax.bias": torch.randn(1)}
+    with pytest.raises(OutputError, match="cannot be written"):
+        save(random_checkpoint(softmax=softmax, output_words=[word]), tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_softmax_is_read_when_asked_for(random_checkpoint, tmp_path):
+    softmax = {"softmax.weight": torch.randn(3, 4), "softmax.bias": torch.randn(3)}
+    folder = save(random_checkpoint(softmax=softmax), tmp_path / "out")
+    assert load(folder).softmax is None
+    again = load(folder, softmax=True)
+    assert again.softmax is not None and torch.equal(again.softmax["softmax.weight"], softmax["softmax.weight"])
+    assert again.output_words is None
+
+
+def test_parameters_views_and_gradients_can_be_saved(random_checkpoint, tmp_path):
+    checkpoint = random_checkpoint()
+    name = "encoder.projection.weight"
+    original = checkpoint.tensors[name].clone()
+    checkpoint.tensors[name] = torch.nn.Parameter(original.T.contiguous()).T  # a transposed view with a gradient
+    assert torch.equal(load(save(checkpoint, tmp_path / "out")).tensors[name], original)
+
+
+def test_training_on_loaded_weights_leaves_the_file_alone(native_folder):
+    before = (native_folder / "model.safetensors").read_bytes()
+    for tensor in load(native_folder).tensors.values():
+        tensor.add_(1)
+    assert (native_folder / "model.safetensors").read_bytes() == before
+
+
+def test_the_same_model_gives_the_same_bytes(random_checkpoint, tmp_path):
+    for kind, names in (("native", ["config.json", "model.safetensors", "README.md"]), ("allennlp", ["weights.hdf5"])):
+        folders = [save(random_checkpoint(), tmp_path / f"{kind}{i}", format=kind) for i in (1, 2)]
+        for name in names:
+            assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
+
+
+def test_files_are_marked_and_readable_by_others(native_folder):
+    with safe_open(native_folder / "model.safetensors", framework="pt") as file:
+        assert file.metadata() == {"format": "pt"}
+    modes = {(native_folder / name).stat().st_mode for name in ("config.json", "model.safetensors")}
+    assert len(modes) == 1
+
+
+def test_the_card_says_what_is_known(random_checkpoint, tmp_path):
+    known = {"name": "Ourselmo", "license": "mit", "language": "is", "corpus": "200 sagas", "price": "$name"}
+    card = (save(random_checkpoint(metadata=known), tmp_path / "out") / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: elmokit\n") and '\nlicense: "mit"\nlanguage: "is"\n---\n' in card
+    assert "# Ourselmo" in card and "| corpus | 200 sagas |" in card and "| price | $name |" in card
+
+
+def test_fields_of_other_tools_in_the_config_are_let_be(native_folder):
+    path = native_folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "architectures": ["ElmoModel"], "hidden_size": 8}))
+    assert load(native_folder).config.dim == 8
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [(2, "newer than 1.*pip install --upgrade elmokit"), (0, "found 0"), ("1", "found '1'"), (None, "found None")],
+)
+def test_other_versions(native_folder, version, message):
+    path = native_folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": version}))
+    with pytest.raises(CheckpointError, match=message):
+        load(native_folder)
+
+
+def test_a_list_of_another_length_is_refused_on_saving(random_checkpoint, tmp_path, tiny_config):
+    config = replace(tiny_config, words=WordConfig(3, 2))
+    with pytest.raises(OutputError, match="vocabulary has 1 entries and its table 3 rows"):
+        save(random_checkpoint(config, vocabulary=["one"]), tmp_path / "out")

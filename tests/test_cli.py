@@ -1,0 +1,201 @@
+"""The command `elmo`: arguments, help, exit codes, and the commands compare, info and convert."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elmokit.cli import main
+from elmokit.commands.embed import Embed
+
+RIVER = "She sat by the river bank."
+MONEY = "The bank lent him money."
+ELMO = [sys.executable, "-c", "import sys; from elmokit.cli import main; sys.exit(main())"]
+
+
+def one_line_of(capsys) -> str:
+    """What stands on standard error, which must be one line that begins with the program's name."""
+    text = capsys.readouterr().err
+    assert text.startswith("elmo: ")
+    assert text.count("\n") == 1
+    assert "Traceback" not in text
+    return text
+
+
+def seconds_of(*arguments: str) -> float:
+    """Computing time of a command, which unlike the time on the clock does not depend on what else is running."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([*ELMO, *arguments], check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("embed", "--help"), ("compare", "--help")])
+def test_help_answers_in_under_half_a_second(arguments):
+    assert any(seconds_of(*arguments) < 0.5 for _ in range(3))  # again only if the machine was busy
+
+
+def test_help_does_not_import_torch():
+    code = (
+        "import sys; from elmokit.cli import main; main(['embed', '--help']); "
+        "print([m for m in ('torch', 'numpy', 'pyarrow', 'h5py') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("command", ["compare", "embed", "info", "convert"])
+def test_every_command_has_help_with_an_example(command, capsys):
+    assert main([command, "--help"]) == 0
+    assert f"Example: elmo {command} " in capsys.readouterr().out
+    assert main(["--help"]) == 0
+    assert f"elmo {command} " in capsys.readouterr().out
+
+
+def test_no_arguments_show_the_help(capsys):
+    assert main([]) == 0
+    assert "elmo compare" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["frobnicate"], "expected a command, one of compare, embed, info, convert, found 'frobnicate'"),
+        (["compare"], "WORD"),
+        (["embed", "corpus.txt"], "--output"),
+        (["embed", "corpus.txt", "-o", "out.parquet", "--dtype", "float8"], "float8"),
+        (["embed", "corpus.txt", "-o", "out.parquet", "--batch-size", "many"], "--batch-size"),
+        (["embed", "corpus.txt", "-o", "out.parquet", "--colour"], "--colour"),
+        (["convert", "somewhere"], "DEST"),
+    ],
+)
+def test_bad_arguments_are_one_line_and_exit_code_2(arguments, complaint, capsys):
+    assert main(arguments) == 2
+    line = one_line_of(capsys)
+    assert complaint in line
+    assert "--help" in line
+
+
+def test_without_a_model_the_error_says_to_give_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", "bank", RIVER, MONEY]) == 2
+    assert "--model SOURCE" in one_line_of(capsys)
+
+
+def test_compare_shows_sentences_and_a_row_for_each_pair(random_model, capsys):
+    sentences = [RIVER, "No such word here.", "The BANK and the bank.", MONEY]
+    assert main(["compare", "bank", *sentences, "--model", str(random_model)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "  1  She sat by the river [bank] ."
+    assert "left out" in lines[1]
+    assert "[BANK]" in lines[2]
+    assert "[bank]" not in lines[2]
+    assert "2 times here: the first is taken" in lines[2]
+    header = next(line for line in lines if line.startswith("sentences"))
+    assert header.split() == ["sentences", "layer", "0", "layer", "1", "layer", "2", "average"]
+    rows = {line[:7]: [float(cell) for cell in line.split()[3:]] for line in lines if " and " in line[:9]}
+    assert list(rows) == ["1 and 3", "1 and 4", "3 and 4"]
+    same_spelling, other_case = rows["1 and 4"], rows["1 and 3"]
+    assert same_spelling[0] == 1.0
+    assert other_case[0] < 1.0
+    assert same_spelling[1] < 1.0
+
+
+@pytest.mark.parametrize(
+    ("sentences", "count"), [([], "none of 0"), (["a", "b"], "none of 2"), ([RIVER], "only one of 1")]
+)
+def test_compare_needs_the_word_in_two_sentences(sentences, count, random_model, capsys):
+    assert main(["compare", "bank", *sentences, "--model", str(random_model)]) == 2
+    assert f"found it in {count}" in one_line_of(capsys)
+
+
+def test_info_tells_what_the_model_is(random_model, capsys):
+    assert main(["info", str(random_model)]) == 0
+    facts = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert facts["format"] == "native"
+    assert facts["parameters"] == "645,904"
+    assert facts["layers"].startswith("3 ")
+    assert facts["clips"] == "cell ±3, output ±3"
+    assert facts["softmax"] == "none"
+    assert facts["engine"].startswith("packed")
+
+
+def test_info_shows_a_stored_mix(tmp_path, capsys):
+    from elmokit import Elmo, ElmoConfig
+
+    Elmo.random(ElmoConfig.tiny()).save_pretrained(tmp_path / "mixed", mix=0)
+    assert main(["info", str(tmp_path / "mixed")]) == 0
+    assert "0.333, 0.333, 0.333; gamma 1.000" in capsys.readouterr().out
+
+
+def test_convert_there_and_back_keeps_every_number(random_model, tmp_path, capsys):
+    from elmokit.io import load
+
+    there, back = tmp_path / "allennlp", tmp_path / "native"
+    assert main(["convert", str(random_model), str(there), "--format", "allennlp"]) == 0
+    assert (there / "options.json").exists()
+    assert main(["convert", str(there), str(back)]) == 0
+    assert "allennlp → native" in capsys.readouterr().out
+    before, after = load(random_model), load(back)
+    assert before.config == after.config
+    for name, tensor in before.tensors.items():
+        assert (tensor - after.tensors[name]).abs().max() < 1e-6  # the forget bias is taken off and put on again
+
+
+def test_convert_refuses_an_existing_folder_unless_told(random_model, tmp_path, capsys):
+    dest = tmp_path / "dest"
+    dest.mkdir()
+    (dest / "precious.txt").write_text("keep", encoding="utf-8")
+    assert main(["convert", str(random_model), str(dest)]) == 1
+    one_line_of(capsys)
+    assert [path.name for path in dest.iterdir()] == ["precious.txt"]
+
+
+def test_debug_adds_the_traceback(tmp_path, capsys):
+    assert main(["info", str(tmp_path / "missing"), "--debug"]) == 2
+    text = capsys.readouterr().err
+    assert "Traceback" in text
+    assert text.splitlines()[-1].startswith("elmo: ")
+
+
+@pytest.mark.parametrize(
+    ("problem", "code", "expected"),
+    [
+        (KeyboardInterrupt(), 130, "--resume"),
+        (MemoryError("no room"), 1, "out of memory"),
+        (OSError(28, "No space left on device"), 1, "No space left on device"),
+        (FileNotFoundError(2, "No such file or directory", "x.txt"), 2, "x.txt: No such file or directory"),
+        (ZeroDivisionError("a mistake\nof ours"), 1, "unexpected ZeroDivisionError: a mistake of ours; --debug"),
+    ],
+)
+def test_problems_become_one_line_and_an_exit_code(problem, code, expected, monkeypatch, capsys):
+    def fail(self):
+        raise problem
+
+    monkeypatch.setattr(Embed, "run", fail)
+    assert main(["embed", "corpus.txt", "-o", "out.parquet"]) == code
+    assert expected in one_line_of(capsys)
+
+
+def test_a_reader_that_goes_away_is_no_error(random_model):
+    command = [*ELMO, "compare", "bank", *[RIVER] * 200, "--model", str(random_model)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout
+    assert process.stderr
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 141
+
+
+def test_the_exit_code_reaches_the_shell(tmp_path):
+    program = Path(sys.executable).with_name("elmo")
+    command = [str(program)] if program.exists() else ELMO
+    done = subprocess.run([*command, "info", str(tmp_path / "missing")], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""

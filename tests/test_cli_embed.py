@@ -1,0 +1,202 @@
+"""`elmo embed` from the command line: formats, standard input, resuming, and bad input that leaves nothing behind."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from elmokit.cli import main
+
+TEXT = "She sat by the river bank.\n\nThe bank lent him money. He was glad.\n"
+ELMO = [sys.executable, "-c", "import sys; from elmokit.cli import main; sys.exit(main())"]
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch, random_model) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "corpus.txt").write_text(TEXT, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def embed(desk, random_model):
+    """Call `elmo embed` on the desk with the random model."""
+    return lambda *arguments: main(["embed", *arguments, "--model", str(random_model)])
+
+
+def complaint(capsys) -> str:
+    captured = capsys.readouterr()
+    assert captured.err.startswith("elmo: ")
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_parquet_has_a_row_for_each_line(embed, desk, capsys):
+    assert embed("corpus.txt", "-o", "out.parquet") == 0
+    assert capsys.readouterr().out.startswith("out.parquet: 3 lines, 17 words")
+    table = pq.read_table("out.parquet")
+    assert table.column("line").to_pylist() == [0, 1, 2]
+    assert table.column("words").to_pylist()[1] == []
+    assert [len(vectors) for vectors in table.column("vectors").to_pylist()] == [7, 0, 10]
+    assert sorted(path.name for path in desk.iterdir()) == ["corpus.txt", "out.parquet"]
+
+
+@pytest.mark.parametrize("output", ["out.hdf5", "out.npy", "out.jsonl"])
+def test_other_formats_hold_the_same_vectors(output, embed, random_model):
+    from elmokit import Embedder, words
+
+    assert embed("corpus.txt", "-o", output, "--dtype", "float32") == 0
+    expected = Embedder.from_pretrained(random_model).embed([words(line) for line in TEXT.splitlines()])
+    if output == "out.hdf5":
+        with h5py.File(output) as file:
+            found = [file[str(line)][()] for line in range(3)]
+    elif output == "out.npy":
+        offsets = np.load("out.offsets.npy")
+        found = np.split(np.load(output), offsets[1:-1])
+    else:
+        rows = [json.loads(line) for line in Path(output).read_text(encoding="utf-8").splitlines()]
+        found = [np.array(row["vectors"], np.float32).reshape(-1, 128) for row in rows]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_format_layers_split_and_tokenised(embed):
+    assert embed("corpus.txt", "-o", "all", "--format", "hdf5", "--layers", "all", "--dtype", "float16") == 0
+    with h5py.File("all") as file:
+        assert file["0"].shape == (3, 7, 128)
+        assert file["0"].dtype == np.float16
+    assert embed("corpus.txt", "-o", "split.parquet", "--split", "--layers", "2") == 0
+    assert pq.read_table("split.parquet").column("line").to_pylist()[-2:] == [2, 2]
+    assert embed("corpus.txt", "-o", "tokenised.parquet", "--tokenised", "--layers", "top") == 0
+    assert pq.read_table("tokenised.parquet").column("words").to_pylist()[0][-1] == "bank."
+
+
+def test_standard_input(embed, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+    assert embed("-", "-o", "out.parquet") == 0
+    assert pq.read_table("out.parquet").num_rows == 3
+
+
+@pytest.mark.parametrize("state", ["carry", "canonical"])
+def test_state_changes_the_vectors(state, embed):
+    assert embed("corpus.txt", "corpus.txt", "-o", "zero.npy", "--batch-size", "3") == 0
+    assert embed("corpus.txt", "corpus.txt", "-o", "other.npy", "--batch-size", "3", "--state", state) == 0
+    zero, other = np.load("zero.npy"), np.load("other.npy")
+    assert np.array_equal(zero[:17], zero[17:])
+    assert not np.allclose(zero[17:], other[17:], atol=1e-3)
+    assert np.array_equal(other[:17], other[17:]) == (state == "canonical")
+
+
+def test_an_existing_output_is_kept_unless_told(embed, capsys):
+    assert embed("corpus.txt", "-o", "out.jsonl") == 0
+    before = Path("out.jsonl").read_bytes()
+    capsys.readouterr()
+    assert embed("corpus.txt", "-o", "out.jsonl", "--layers", "top") == 1
+    assert "--overwrite" in complaint(capsys)
+    assert Path("out.jsonl").read_bytes() == before
+    assert embed("corpus.txt", "-o", "out.jsonl", "--layers", "top", "--overwrite") == 0
+    assert Path("out.jsonl").read_bytes() != before
+
+
+def test_resume_of_a_finished_job_does_nothing_and_says_so(embed, capsys):
+    assert embed("corpus.txt", "-o", "out.jsonl") == 0
+    capsys.readouterr()
+    assert embed("corpus.txt", "-o", "out.jsonl", "--resume") == 0
+    assert "nothing to resume" in complaint(capsys)
+
+
+def test_odd_words_are_counted_in_one_warning_and_refused_when_strict(embed, desk, capsys):
+    (desk / "odd.txt").write_text("a nul\0byte\n" + "x" * 1_000_000 + "\n", encoding="utf-8")
+    assert embed("odd.txt", "-o", "odd.parquet", "--tokenised") == 0
+    assert complaint(capsys).startswith("elmo: 2 words")
+    assert embed("odd.txt", "-o", "strict.parquet", "--tokenised", "--strict") == 2
+    assert "odd.txt:1" in complaint(capsys)
+    assert not (desk / "strict.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "naming"),
+    [
+        (["missing.txt", "-o", "out.parquet"], 2, "missing.txt"),
+        (["-o", "out.parquet"], 2, "input file"),
+        ([".", "-o", "out.parquet"], 2, "folder"),
+        (["latin1.txt", "-o", "out.parquet"], 2, "latin1.txt:2: expected UTF-8, found the byte 0xef"),
+        (["corpus.txt", "-o", "out.parquet", "--layers", "3"], 2, "asked for layer 3, but this model has layers 0–2"),
+        (["corpus.txt", "-o", "out.parquet", "--layers", "best"], 2, "best"),
+        (["corpus.txt", "-o", "out.parquet", "--batch-size", "0"], 2, "batch_size is 0"),
+        (["corpus.txt", "-o", "out.parquet", "--device", "abacus"], 2, "abacus"),
+        (["corpus.txt", "-o", "out.docx"], 2, "out.docx"),
+        (["corpus.txt", "-o", "nowhere/out.parquet"], 1, "nowhere"),
+        (["corpus.txt", "-o", "corpus.txt/out.parquet"], 1, "corpus.txt/out.parquet"),
+        (["corpus.txt", "-o", ".", "--format", "parquet"], 1, "folder"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(arguments, code, naming, embed, desk, capsys):
+    (desk / "latin1.txt").write_bytes(b"fine\nna\xefve\n")
+    before = sorted(desk.rglob("*"))
+    assert embed(*arguments) == code
+    assert naming in complaint(capsys)
+    assert sorted(desk.rglob("*")) == before
+
+
+def test_a_disk_that_takes_no_more_is_a_failure_that_can_be_resumed(embed, desk, random_model):
+    """The system refuses to let any file grow beyond 60 kB, as a full disk would."""
+    (desk / "long.txt").write_text("one more line of text\n" * 400, encoding="utf-8")
+    command = [*ELMO, "embed", "long.txt", "-o", "out.npy", "--model", str(random_model)]
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=limit)
+    assert done.returncode == 1
+    assert done.stderr.startswith("elmo: cannot write out.npy: ")
+    assert done.stderr.count("\n") == 1
+    assert not (desk / "out.npy").exists()
+    assert embed("long.txt", "-o", "out.npy", "--resume") == 0
+    assert len(np.load("out.npy")) == 2000
+
+
+def test_control_c_says_how_to_go_on(desk, random_model):
+    command = [*ELMO, "embed", "-", "-o", "out.parquet", "--model", str(random_model)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdin
+    assert process.stderr
+    for _ in range(300):
+        if (desk / "out.parquet.partial").exists():
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    line = process.stderr.read().decode()
+    process.stdin.close()
+    process.stderr.close()
+    assert process.wait() == 130
+    assert line == "elmo: stopped; the same command with --resume goes on where it stopped\n"
+    assert not (desk / "out.parquet").exists()
+
+
+def test_someone_at_a_terminal_sees_progress(desk, random_model):
+    ours, theirs = pty.openpty()
+    command = [*ELMO, "embed", "corpus.txt", "-o", "out.parquet", "--model", str(random_model)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs)
+    process.communicate()
+    shown = os.read(ours, 100_000).decode()
+    os.close(theirs)
+    os.close(ours)
+    assert process.returncode == 0
+    assert "100%" in shown
+    assert "words/s" in shown
+    assert "left" in shown

@@ -1,0 +1,91 @@
+"""The package as a whole: its public names, what importing it costs, and its metadata."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from importlib import import_module
+from importlib.metadata import metadata
+from pathlib import Path
+
+import pytest
+import yaml
+
+import elmokit
+
+ROOT = Path(__file__).parents[1]
+MODULES = sorted(
+    ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+    for path in (ROOT / "src").rglob("*.py")
+)
+HEAVY = ("torch", "numpy", "pyarrow", "h5py", "huggingface_hub", "safetensors", "tyro", "regex")
+
+
+def in_a_fresh_python(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+
+
+def test_public_names_are_importable_and_nothing_else_is_public():
+    assert dir(elmokit) == sorted(elmokit.__all__)
+    for name in elmokit.__all__:
+        assert getattr(elmokit, name) is not None
+    tree = ast.parse((ROOT / "src/elmokit/__init__.py").read_text(encoding="utf-8"))
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    lazy = set(elmokit.__all__) - {"__version__"}
+    assert lazy == imported - {"annotations", "import_module", "TYPE_CHECKING", "version"}
+
+
+def test_public_names_stand_in_the_all_of_their_module():
+    for name, home in elmokit._HOME_OF.items():
+        assert name in import_module(home).__all__
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="has no attribute 'Bert'"):
+        elmokit.Bert  # noqa: B018
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_module_declares_its_names(module):
+    loaded = import_module(module)
+    assert loaded.__doc__
+    for name in loaded.__all__:
+        assert hasattr(loaded, name)
+
+
+def test_import_pulls_in_nothing_heavy():
+    loaded = in_a_fresh_python(f"import sys, elmokit; print([m for m in {HEAVY!r} if m in sys.modules])")
+    assert loaded.strip() == "[]"
+
+
+def test_import_costs_less_than_a_tenth_of_a_second_beyond_torch():
+    code = "import torch, time; start = time.perf_counter(); import elmokit; print(time.perf_counter() - start)"
+    assert any(float(in_a_fresh_python(code)) < 0.1 for _ in range(3))  # again only if the machine was busy
+
+
+def test_import_neither_seeds_nor_chooses_a_device():
+    code = (
+        "import torch; torch.manual_seed(3); before = torch.get_rng_state();"
+        "import elmokit; elmokit.Embedder; elmokit.Elmo;"
+        "print(torch.equal(before, torch.get_rng_state()), torch.get_default_device(), torch.get_default_dtype())"
+    )
+    assert in_a_fresh_python(code).split() == ["True", "cpu", "torch.float32"]
+
+
+def test_versions_agree():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert elmokit.__version__ == metadata("elmokit")["Version"] == citation["version"]
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["references"][0]["doi"] == "10.18653/v1/N18-1202"
+
+
+def test_constraints_pin_every_dependency_exactly():
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert all(pin.count("==") == 1 for pin in pins)
+    pinned = {pin.split("==")[0].lower().replace("_", "-") for pin in pins}
+    for needed in metadata("elmokit").get_all("Requires-Dist") or []:
+        name = needed.split(">=")[0].split("[")[0].strip().lower().replace("_", "-")
+        if "extra ==" not in needed or "extra == 'test'" in needed or "extra == 'docs'" in needed:
+            assert name in pinned, f"{name} is not pinned in constraints.txt"
