@@ -9,6 +9,8 @@ Shapes: N words, C columns of ids, T columns kept after trimming, E character wi
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import math
 
 import torch
@@ -45,14 +47,19 @@ class WordEncoder(nn.Module):
             nn.init.normal_(self.projection.weight, std=1 / math.sqrt(self.projection.in_features))
             nn.init.zeros_(self.projection.bias)
 
-    def forward(self, ids_NC: Tensor) -> Tensor:
-        """Vectors (N, P) of the words with these ids."""
+    def forward(self, ids_NC: Tensor, *, trims: bool = True) -> Tensor:
+        """Vectors (N, P) of the words with these ids.
+
+        Arguments:
+            ids_NC: one row a word.
+            trims: leave out columns that cannot matter; a caller that has done so already spares the look at them.
+        """
         features = []
         if self.words is not None:
             features.append(self.words(ids_NC[:, 0]))
             ids_NC = ids_NC[:, 1:]
         if self.characters is not None:
-            features.append(self.characters(ids_NC))
+            features.append(self.characters(ids_NC, trims=trims))
         features_NF = features[0] if len(features) == 1 else torch.cat(features, dim=1)
         return features_NF if self.projection is None else self.projection(features_NF)
 
@@ -101,19 +108,34 @@ class CharCnn(nn.Module):
             assert convolution.bias is not None
             nn.init.zeros_(convolution.bias)
 
-    def forward(self, ids_NC: Tensor) -> Tensor:
+    def forward(self, ids_NC: Tensor, *, trims: bool = True) -> Tensor:
         """Features (N, F) of the words with these character ids."""
-        ids_NT = ids_NC[:, : kept_columns(ids_NC, self.widest_filter)]
+        ids_NT = ids_NC[:, : kept_columns(ids_NC, self.widest_filter)] if trims else ids_NC
         # Id 0 stands for "no word" and is a vector of zeros. In-word padding is a symbol like any other: its vector
         # is learned and takes part in the convolutions, so nothing may be masked here.
         table = F.pad(self.embedding, (0, 0, 1, 0))
-        characters_NET = F.embedding(ids_NT, table).transpose(1, 2)
-        pooled = [convolution(characters_NET).amax(dim=2) for convolution in self.convolutions]
+        characters_NTE = F.embedding(ids_NT, table)
+        pooled = [_convolve_and_pool(characters_NTE, convolution) for convolution in self.convolutions]
         features_NF = torch.cat(pooled, dim=1)
         features_NF = features_NF.relu() if self.activation == "relu" else features_NF.tanh()
         for highway in self.highways:
             features_NF = highway(features_NF)
         return features_NF
+
+
+def _convolve_and_pool(characters_NTE: Tensor, convolution: nn.Module) -> Tensor:
+    """The largest value (N, K) of each channel of a convolution over all positions of a word."""
+    assert isinstance(convolution, nn.Conv1d)
+    if characters_NTE.is_cuda and _has_triton():
+        from elmokit.nn.kernels.char_cnn import convolve_and_pool
+
+        return convolve_and_pool(characters_NTE, convolution.weight, convolution.bias)
+    return convolution(characters_NTE.transpose(1, 2)).amax(dim=2)
+
+
+@functools.cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
 
 
 class Highway(nn.Module):

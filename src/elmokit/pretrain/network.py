@@ -92,7 +92,7 @@ class _Body(nn.Module):
         self.bilm = BiLM(config.lstm)
 
     def forward(self, batch: Batch, state: BilmState, dropout: Dropout | None) -> tuple[list[Tensor], BilmState]:
-        vectors_UP = self.encoder(batch.distinct_UC)
+        vectors_UP = self.encoder(batch.distinct_UC, trims=False)  # the reader has left out what cannot matter
         words = [vectors_UP.index_select(0, index_N) for index_N in (batch.forward_words_N, batch.backward_words_N)]
         layers, state = self.bilm.read_packed(words, batch.batch_sizes, state, dropout=dropout)
         top = layers[-1]

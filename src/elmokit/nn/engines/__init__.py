@@ -8,6 +8,8 @@ Shapes: N packed words, B rows (sentences), D input width, H cell width, P outpu
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
@@ -50,6 +52,7 @@ class Recurrence(NamedTuple):
     state: LayerState
 
 
+ENGINES = ("cudnn", "packed", "reference", "triton")
 Run = Callable[[Sequence[Recurrence], Sequence[int], Clips], list[tuple[Tensor, LayerState]]]
 
 
@@ -68,8 +71,10 @@ def best_for(device: torch.device, dtype: torch.dtype, clips: Clips) -> Choice:
     """The fastest engine that is exact for this device, dtype and clipping."""
     name = str(dtype).removeprefix("torch.")
     clipped = clips.cell is not None or clips.projection is not None
+    if device.type == "cuda" and importlib.util.find_spec("triton") is not None:
+        return Choice("triton", f"{name} on cuda")
     if device.type == "cuda" and not clipped:
-        return Choice("cudnn", f"{name} on cuda, nothing clipped")
+        return Choice("cudnn", f"{name} on cuda, nothing clipped; triton: not installed")
     if dtype == torch.float32:
         return Choice("packed", f"float32 on {device.type}" + (", cudnn: cannot clip" if device.type == "cuda" else ""))
     return Choice("reference", f"packed: proved for float32 only, found {name}")
@@ -77,9 +82,6 @@ def best_for(device: torch.device, dtype: torch.dtype, clips: Clips) -> Choice:
 
 def engine_named(name: str) -> Run:
     """The engine of that name; an unknown name is an `EngineError` that lists the known ones."""
-    from elmokit.nn.engines import cudnn, packed, reference
-
-    engines = {"cudnn": cudnn.run, "packed": packed.run, "reference": reference.run}
-    if name not in engines:
-        raise EngineError(f"no engine is called {name!r}: use one of {sorted(engines)}")
-    return cast(Run, engines[name])  # torch.compiler.disable hides the type
+    if name not in ENGINES:
+        raise EngineError(f"no engine is called {name!r}: use one of {', '.join(ENGINES)}")
+    return cast(Run, importlib.import_module(f"elmokit.nn.engines.{name}").run)

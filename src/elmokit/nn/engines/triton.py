@@ -25,7 +25,7 @@ from elmokit.nn.engines import Clips, LayerState, Recurrence
 __all__ = ["run"]
 
 NO_CLIP = 3e38
-ROWS, CELLS, WARPS, STAGES = 64, 32, 4, 2  # of a program's tile; measured on an H200 (benchmarks/training_parts.py)
+ROWS, CELLS, WARPS, STAGES = 128, 32, 4, 2  # of a program's tile; measured on an H200 (benchmarks/training_parts.py)
 
 
 @torch.compiler.disable
@@ -127,9 +127,12 @@ class _Lstmp(torch.autograd.Function):
                 torch.bmm(d_gates_En4H, backwards_E4HP, out=d_first_hidden_EBP[:, :n])
         before_ENP = torch.empty_like(outputs_ENP)
         before_ENP[:, :active] = hidden_EBP[:, :active]
-        for step in range(1, len(sizes)):
-            n = sizes[step]
-            before_ENP[:, starts[step] : starts[step] + n] = outputs_ENP[:, starts[step - 1] : starts[step - 1] + n]
+        if sizes[-1] == active:  # rows of one length: every word's predecessor lies n places before it
+            before_ENP[:, active:] = outputs_ENP[:, :-active]
+        else:
+            for step in range(1, len(sizes)):
+                n, start = sizes[step], starts[step]
+                before_ENP[:, start : start + n] = outputs_ENP[:, starts[step - 1] : starts[step - 1] + n]
         return (
             torch.bmm(d_gates_EN4H, input_ED4H.transpose(1, 2)),
             torch.bmm(inputs_END.transpose(1, 2), d_gates_EN4H),
