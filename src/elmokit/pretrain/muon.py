@@ -1,0 +1,187 @@
+# pyright: reportPrivateImportUsage=false
+# torch._foreach_*: one launch for many tensors, and torch has no public name for it.
+"""Muon: each update of a matrix is made orthogonal, so that all its directions learn at the same speed.
+
+Arrives: gradients of matrices. Leaves: the matrices, moved. Momentum first, then five Newton–Schulz steps bring the
+singular values of the update near 1 (Jordan et al. 2024), then 0.2 √max(rows, columns) gives its numbers the size that
+AdamW's have (Liu et al. 2025). A weight that holds several matrices side by side, as an LSTM's holds its four gates, is
+cut first: the gates mean different things. Filters of a convolution are rows of one matrix.
+
+All matrices of one shape go through the Newton–Schulz steps together, and small ones are padded with zeros to the
+shape of others (which changes nothing: zero rows and columns stay zero), because a GPU spends far more time on starting
+many small products than on computing them. Nothing here waits for the device.
+
+Shapes: B matrices of a batch, R rows, C columns, R <= C.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+__all__ = ["Muon", "newton_schulz"]
+
+# x (a + b x² + c x⁴) drives every singular value in (0, 1] into about 0.7..1.2 in five steps (Jordan et al. 2024).
+_LINEAR, _CUBIC, _QUINTIC = 3.4445, -4.7750, 2.0315
+# Matrices up to this size are padded to the shape of larger ones, and no larger than this.
+_PADDED_NUMBERS = 2**18
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum and orthogonal updates, for matrices only.
+
+    Arguments:
+        groups: parameter groups; beside `params` a group may hold `parts` (how many matrices lie side by side along
+            the columns of each of its weights, 1 if unset), `rate` (a multiplier of `lr`, 1 if unset) and
+            `weight_decay`.
+        lr: the learning rate.
+        momentum: share of the old momentum that is kept.
+        steps: Newton–Schulz steps.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.zeros(4, 8))
+        >>> optimizer = Muon([{"params": [weight], "parts": 2}], lr=0.1)
+        >>> weight.sum().backward()
+        >>> optimizer.step()
+        >>> bool((weight < 0).all())
+        True
+    """
+
+    def __init__(
+        self,
+        groups: Iterable[dict[str, Any]],
+        *,
+        lr: float = 4e-3,
+        momentum: float = 0.95,
+        weight_decay: float = 0.0,
+        steps: int = 5,
+    ) -> None:
+        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "steps": steps, "parts": 1, "rate": 1}
+        super().__init__(list(groups), defaults)
+        self._batches: dict[tuple[int, ...], list[_Batch]] = {}
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Move every weight that has a gradient."""
+        assert closure is None, "Muon takes no closure"
+        active = [(p, group) for group in self.param_groups for p in group["params"] if p.grad is not None]
+        if not active:
+            return
+        weights = [p for p, _ in active]
+        first = active[0][1]
+        for weight in weights:
+            if not self.state[weight]:
+                self.state[weight]["momentum"] = torch.zeros_like(weight)
+        gradients = [weight.grad for weight in weights]
+        momenta = [self.state[weight]["momentum"] for weight in weights]
+        torch._foreach_lerp_(momenta, gradients, 1 - first["momentum"])
+        updates = torch._foreach_lerp(gradients, momenta, first["momentum"])  # Nesterov: look one step ahead
+        for weight, group in active:
+            if group["weight_decay"]:
+                weight.mul_(1 - group["lr"] * group["rate"] * group["weight_decay"])
+        for batch in self._batches_of(active):
+            orthogonal_BRC = newton_schulz(batch.gather(updates), steps=first["steps"]) * batch.sizes_B11
+            batch.subtract(orthogonal_BRC, weights, lr=first["lr"])
+
+    def _batches_of(self, active: list[tuple[Tensor, dict[str, Any]]]) -> list[_Batch]:
+        """The batches of these weights; made once, and again only when other weights learn."""
+        key = tuple(id(weight) for weight, _ in active)
+        if key not in self._batches:
+            places = [
+                _Place(number, p.shape, group["parts"], group["rate"]) for number, (p, group) in enumerate(active)
+            ]
+            shapes = shared_shapes([place.shape for place in places])
+            grouped: dict[tuple[int, int], list[_Place]] = {}
+            for place in places:
+                grouped.setdefault(shapes[place.shape], []).append(place)
+            device = active[0][0].device
+            self._batches = {key: [_Batch(shape, members, device) for shape, members in grouped.items()]}
+        return self._batches[key]
+
+
+def newton_schulz(matrices_BRC: Tensor, *, steps: int = 5) -> Tensor:
+    """The nearest orthogonal matrices, nearly: singular values end up between about 0.7 and 1.2, float32.
+
+    Runs in bfloat16 on a GPU, where it is accurate enough and many times faster, and in float32 elsewhere.
+    """
+    lengths_B11 = torch.linalg.vector_norm(matrices_BRC, dim=(1, 2), keepdim=True)
+    x_BRC = matrices_BRC / (lengths_B11 + 1e-7)
+    if x_BRC.is_cuda:
+        x_BRC = x_BRC.bfloat16()
+    for _ in range(steps):
+        square_BRR = torch.bmm(x_BRC, x_BRC.mT)
+        odd_BRR = torch.baddbmm(square_BRR, square_BRR, square_BRR, beta=_CUBIC, alpha=_QUINTIC)
+        x_BRC = torch.baddbmm(x_BRC, odd_BRR, x_BRC, beta=_LINEAR)
+    return x_BRC.float()
+
+
+def shared_shapes(shapes: Sequence[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, int]]:
+    """For each shape the one it is computed in: its own, or for a small one the smallest other that holds it."""
+    distinct = sorted(set(shapes), key=math.prod)
+    shared: dict[tuple[int, int], tuple[int, int]] = {}
+    for shape in reversed(distinct):  # the largest first, so that what is padded to is never padded itself
+        holds = [
+            other
+            for other in distinct
+            if other in shared.values() and math.prod(other) <= _PADDED_NUMBERS and _fits(shape, other)
+        ]
+        shared[shape] = min(holds, key=math.prod) if holds else shape
+    return shared
+
+
+def _fits(shape: tuple[int, int], other: tuple[int, int]) -> bool:
+    return shape[0] <= other[0] and shape[1] <= other[1]
+
+
+class _Place(NamedTuple):
+    """Where the matrices of one weight lie: which weight, and how to see them."""
+
+    number: int
+    weight_shape: torch.Size
+    parts: int
+    rate: float
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of one matrix, lying down: rows are the shorter side."""
+        rows, columns = self._standing
+        return min(rows, columns), max(rows, columns)
+
+    @property
+    def _standing(self) -> tuple[int, int]:
+        rows, columns = self.weight_shape[0], math.prod(self.weight_shape[1:])
+        return rows, columns // self.parts
+
+    def view(self, weight: Tensor) -> Tensor:
+        """The matrices (parts, rows, columns) inside this weight, lying down, without a copy."""
+        rows, columns = self._standing
+        matrices = weight.view(rows, self.parts, columns).transpose(0, 1)
+        return matrices if rows <= columns else matrices.mT
+
+
+class _Batch:
+    """All matrices that are computed in one shape."""
+
+    def __init__(self, shape: tuple[int, int], places: list[_Place], device: torch.device) -> None:
+        self.shape = shape
+        self.places = places
+        sizes = [0.2 * math.sqrt(max(place.shape)) * place.rate for place in places for _ in range(place.parts)]
+        self.sizes_B11 = torch.tensor(sizes, device=device).view(-1, 1, 1)
+
+    def gather(self, tensors: Sequence[Tensor]) -> Tensor:
+        """The matrices (B, R, C) inside these tensors, padded with zeros where they are smaller."""
+        rows, columns = self.shape
+        views = [place.view(tensors[place.number]) for place in self.places]
+        return torch.cat([F.pad(v, (0, columns - v.shape[2], 0, rows - v.shape[1])) for v in views])
+
+    def subtract(self, updates_BRC: Tensor, weights: Sequence[Tensor], *, lr: float) -> None:
+        """Move the matrices inside these weights against the updates."""
+        parts = updates_BRC.split([place.parts for place in self.places])
+        inside = [place.view(weights[place.number]) for place in self.places]
+        cut = [part[:, : view.shape[1], : view.shape[2]] for part, view in zip(parts, inside, strict=True)]
+        torch._foreach_add_(inside, cut, alpha=-lr)
