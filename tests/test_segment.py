@@ -189,6 +189,15 @@ def test_the_sentences_hold_everything_but_white_space(text):
     assert "".join("".join(found).split()) == "".join(text.split())
 
 
+@settings(deadline=None, max_examples=30)
+@given(st.text(st.characters(categories=["L"]), min_size=1, max_size=6), st.sampled_from(["", *',.;:!?)"”']))
+def test_plain_chunks_need_no_pattern(letters, sign):
+    """The short cut for runs of letters says what the pattern would."""
+    by_pattern = [match.group() for match in segment._pattern(False).finditer(letters + sign)]
+    if segment._is_run(letters):
+        assert by_pattern == [letters, sign] if sign else by_pattern == [letters]
+
+
 def test_a_full_memory_changes_nothing(monkeypatch):
     text = "Mr. Lee can't pay $5. He won't, he said. Mr. Lee can't. No. 5 is alive. He won't."
     expected = RuleSegmenter()(text)

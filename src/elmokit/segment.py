@@ -72,49 +72,54 @@ class RuleSegmenter:
         found: list[list[Word]] = []
         start = 0
         for line in text.splitlines(keepends=True):
-            self._read_line(line, start, found)
+            found += self._read_line(line, start, splits=True)
             start += len(line)
         return found
 
     def words(self, text: str) -> list[Word]:
         """The words of one sentence: nothing ends it but the end of the text."""
         _check_text(text)
-        found: list[Word] = []
-        end = 0
-        forms = text.split()
-        chunks = [self._chunk(form) for form in forms]
-        for form, chunk, following in zip(forms, chunks, [*chunks[1:], None], strict=False):
-            start = text.find(form, end)
-            end = start + len(form)
-            found += _placed(_pieces(chunk, following), start)
-        return found
+        found = self._read_line(text, 0, splits=False)
+        return found[0] if found else []
 
-    def _read_line(self, line: str, origin: int, found: list[list[Word]]) -> None:
-        """Add the sentences of the line that starts at `origin`; the hot loop, so most chunks take the short way."""
-        forms = line.split()
-        known, learn, find, new = self._chunks.get, self._chunk, line.find, tuple.__new__  # twice as fast as Word(...)
+    def _read_line(self, line: str, origin: int, *, splits: bool) -> list[list[Word]]:
+        """The sentences of the line that starts at `origin`; the hot loop, so most chunks take the short way."""
+        found: list[list[Word]] = []
         sentence: list[Word] = []
-        end = origin
+        forms = line.split()
+        known, learn, follows, new = (
+            self._chunks.get,
+            self._chunk,
+            line.startswith,
+            tuple.__new__,
+        )  # quicker than Word()
+        end = -1
         for number, form in enumerate(forms):
             chunk = known(form) or learn(form)
-            # Only white space lies between the last chunk and this one, so the first match is the right one.
-            start = find(form, end - origin) + origin
-            end = start + len(form)
-            if chunk.ending == _WORD:
-                sentence.append(new(Word, (form, start, end)))
-            elif chunk.ending == _NONE:
+            # Only white space lies between the last chunk and this one: one space most times, else search.
+            place = end + 1 if follows(form, end + 1) else line.find(form, end + 1)
+            end = place + len(form)
+            start = place + origin
+            ending = chunk.ending
+            if ending == _WORD:
+                sentence.append(new(Word, (form, start, end + origin)))
+            elif ending == _NONE:
                 for piece, offset, until in chunk.pieces:
                     sentence.append(new(Word, (piece, start + offset, start + until)))
             else:
                 following = learn(forms[number + 1]) if number + 1 < len(forms) else None
-                placed = _placed(_pieces(chunk, following), start)
+                placed = [
+                    Word(piece, start + offset, start + until) for piece, offset, until in _pieces(chunk, following)
+                ]
                 for begin, stop in pairwise((0, *chunk.breaks, len(placed))):
                     sentence += placed[begin:stop]
-                    if stop < len(placed) or _ends(chunk, following, forms[number + 2 : number + 3], sentence):
+                    ends = stop < len(placed) or _ends(chunk, following, forms[number + 2 : number + 3], sentence)
+                    if ends and splits:
                         found.append(sentence)
                         sentence = []
         if sentence:
             found.append(sentence)
+        return found
 
     def _chunk(self, form: str) -> _Chunk:
         chunk = self._chunks.get(form)
@@ -179,10 +184,6 @@ class _Chunk(NamedTuple):
     loose: tuple[_Piece, ...]  # the pieces, should the full stop not belong to the abbreviation
 
 
-def _placed(pieces: tuple[_Piece, ...], start: int) -> list[Word]:
-    return [Word(piece, start + offset, start + until) for piece, offset, until in pieces]
-
-
 def _pieces(chunk: _Chunk, following: _Chunk | None) -> tuple[_Piece, ...]:
     """The words of a chunk, now that the next is known: `No. 5` but `No .`, `C. Dickens` but `vitamin C .` last."""
     if chunk.ending == _NUMBERED and (following is None or following.beginning != _DIGIT):
@@ -230,10 +231,13 @@ def _check_text(text: object) -> None:
 def _read_chunk(form: str, splits_clitics: bool) -> _Chunk:
     """Everything that the rules say about one chunk."""
     beginning, starter = _beginning(form)
-    if form.isalpha() and form.isascii():  # most chunks need no pattern
+    if _is_run(form):  # most chunks need no pattern
         word = ((form, 0, len(form)),)
         return _Chunk(word, _WORD, beginning, starter, (), word)
-    tokens = [match.group() for match in _pattern(not ADDRESS_SIGNS.isdisjoint(form)).finditer(form)]
+    if form[-1] in ',.;:!?)"”' and form[:-1].isalpha() and form[:-1].isascii():  # and most others neither
+        tokens = [form[:-1], form[-1]]
+    else:
+        tokens = [match.group() for match in _pattern(not ADDRESS_SIGNS.isdisjoint(form)).finditer(form)]
     joined: list[str] = []  # the tokens, with full stops given to abbreviations
     kinds: list[int] = []
     for token in tokens:
@@ -256,6 +260,11 @@ def _read_chunk(form: str, splits_clitics: bool) -> _Chunk:
         ending = _CARRIES if beginning == _CLOSER or breaks else _WORD if len(pieces) == 1 else _NONE
     loose = _spans(tokens, splits_clitics) if ending in (_INITIAL, _NUMBERED) else pieces
     return _Chunk(pieces, ending, beginning, starter, breaks, loose)
+
+
+def _is_run(form: str) -> bool:
+    """Whether a form is letters of spaced scripts only, and so one word: all alphabets to Georgian, or Hangul."""
+    return form.isalpha() and (form.isascii() or max(form) < "\u2000" or (min(form) >= "가" and max(form) <= "힣"))
 
 
 def _spans(tokens: list[str], splits_clitics: bool) -> tuple[_Piece, ...]:

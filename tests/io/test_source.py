@@ -119,6 +119,8 @@ def test_a_hub_that_says_no_is_one_line(monkeypatch):
         "https://host/x.zip",
         "",
         "a\0b",
+        "~nobody-of-that-name/x",
+        "x" * 5000,
     ],
 )
 def test_a_missing_source_says_what_a_source_is(given):

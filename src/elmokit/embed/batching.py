@@ -16,6 +16,8 @@ __all__ = ["CARRY_BATCH_SIZE", "NUM_BOUNDARIES", "batches_by_length", "batches_i
 NUM_BOUNDARIES = 2  # every sentence is read with a word that begins it and one that ends it
 CARRY_BATCH_SIZE = 64  # what AllenNLP's `elmo` command takes unless told
 
+# On a CPU 2048 words reach 95 % of the speed of 8192 (tiny and small model, one core), with a quarter of the memory.
+# The number for CUDA is an estimate, not measured yet.
 BUDGETS = {"cpu": 2048, "cuda": 16384}
 BUDGETS_A_WINDOW = 4
 SENTENCES_A_WINDOW = 4096  # ends a window of sentences without words, which no budget would ever end

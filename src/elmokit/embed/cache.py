@@ -101,5 +101,7 @@ class WordCache:
                 self._slots[words[place]] = slot
                 kept.append(place)
                 slots.append(slot)
+            if not kept:
+                return
             device = vectors_MP.device
             self._table_SP[torch.tensor(slots, device=device)] = vectors_MP[torch.tensor(kept, device=device)]

@@ -9,6 +9,7 @@ bytes as that of an uninterrupted run on the same machine. Memory does not grow 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -109,6 +110,7 @@ def embed_files(
         segment_words: words after which a part is saved.
     """
     output = Path(output)
+    _check_place(output)
     kind = format_of(output, format)
     layers = checked_layers(layers, embedder.num_layers)
     dtype = kind.dtype if dtype is None else dtype
@@ -251,9 +253,6 @@ def _is_to_do(
 ) -> bool:
     """Whether there is work, after the folder of the job has been found or made."""
     existing = [name for name in kind.files(output.name, split=split) if output.with_name(name).exists()]
-    if output.is_dir() or not output.parent.is_dir():
-        what = f"{output} is a folder" if output.is_dir() else f"the folder {output.parent} does not exist"
-        raise OutputError(f"cannot write {output}: {what}; name a file in a folder that exists")
     if folder.exists() and resume:
         check_same_settings(folder.manifest()["settings"], manifest["settings"], folder=folder.path)
         return True
@@ -272,6 +271,12 @@ def _is_to_do(
         )
     folder.start(manifest)
     return True
+
+
+def _check_place(output: Path) -> None:
+    if os.path.isdir(output) or not os.path.isdir(output.parent):
+        what = f"{output} is a folder" if os.path.isdir(output) else f"the folder {output.parent} does not exist"
+        raise OutputError(f"cannot write {output}: {what}; name a file in a folder that exists")
 
 
 def _check_choices(
@@ -298,13 +303,16 @@ def _check_choices(
 
 @contextmanager
 def _output_problems(output: Path, folder: PartialFolder) -> Iterator[None]:
+    """Failures to write become an `OutputError`; a job that fails before its first part leaves nothing behind."""
     try:
         yield
-    except OutputError:
-        raise
-    except OSError as problem:
+    except Exception as problem:
+        if folder.exists() and folder.is_empty():
+            folder.discard()
+        if isinstance(problem, OutputError) or not isinstance(problem, OSError):
+            raise
         reason = problem.strerror or str(problem)
-        kept = (
-            f"; finished parts are kept in {folder.path}, go on with --resume (resume=True)" if folder.exists() else ""
-        )
-        raise OutputError(f"cannot write {output}: {reason}; make room or choose another place{kept}") from problem
+        kept = f"; finished parts are kept in {folder.path}, go on with --resume (resume=True)"
+        raise OutputError(
+            f"cannot write {output}: {reason}; make room or choose another place{kept if folder.exists() else ''}"
+        ) from problem

@@ -84,7 +84,11 @@ class PartialFolder:
 
     def exists(self) -> bool:
         """Whether an unfinished job lies here."""
-        return self.path.exists()
+        return os.path.exists(self.path)  # unlike Path.exists, False for a name that no file can have
+
+    def is_empty(self) -> bool:
+        """Whether no part is finished."""
+        return not self._part_path(0).exists()
 
     def start(self, manifest: dict[str, Any]) -> None:
         """Make the folder with its manifest; an older one is thrown away."""

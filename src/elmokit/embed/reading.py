@@ -76,10 +76,7 @@ class BatchReader:
     def _run(
         self, sentences: Sequence[Sequence[Word]], layers: Layers, state: BilmState | None
     ) -> tuple[list[np.ndarray], BilmState | None]:
-        # A sentence without words has no boundaries either: its row is not read and keeps its state.
-        lengths = [len(words) + NUM_BOUNDARIES if words else 0 for words in sentences]
-        if not any(lengths):
-            return [self.empty(layers) for _ in sentences], state
+        lengths = [len(words) + NUM_BOUNDARIES for words in sentences]
         layers_LBWD, after = self.elmo.read(self._word_vectors(sentences, max(lengths)), lengths, state)
         chosen = chosen_layers(layers_LBWD, layers, mix=self.elmo.stored_mix).float().cpu().numpy()
         # Copies, so that keeping one sentence does not keep its whole batch in memory.
@@ -89,16 +86,14 @@ class BatchReader:
         """Context-free vectors (B, W, P) with the boundaries in place, zeros behind each sentence's end."""
         numbers: dict[Word, int] = {}
         padding, begin, end, first_word = 0, 1, 2, 3
-        places_BW = np.full((len(sentences), num_words), padding)
+        places_BW = np.full((len(sentences), num_words), padding, dtype=np.int64)
         for row, words in enumerate(sentences):
-            if words:
-                places_BW[row, 0] = begin
-                places_BW[row, 1 : len(words) + 1] = [
-                    numbers.setdefault(word, first_word + len(numbers)) for word in words
-                ]
-                places_BW[row, len(words) + 1] = end
+            # A sentence without words still has its boundaries; in carry mode its row reads them, as in AllenNLP.
+            places_BW[row, 0] = begin
+            places_BW[row, 1 : len(words) + 1] = [numbers.setdefault(word, first_word + len(numbers)) for word in words]
+            places_BW[row, len(words) + 1] = end
         boundaries_2P = self._boundary_vectors()
-        vectors_UP = self.cache.vectors(list(numbers), self._encode_words)
+        vectors_UP = self.cache.vectors(list(numbers), self._encode_words) if numbers else boundaries_2P[:0]
         table_UP = torch.cat([torch.zeros_like(boundaries_2P[:1]), boundaries_2P, vectors_UP])
         places_N = torch.from_numpy(places_BW.reshape(-1)).to(table_UP.device)
         return table_UP.index_select(0, places_N).reshape(len(sentences), num_words, -1)

@@ -112,7 +112,7 @@ class Stored(NamedTuple):
             log.warning("%s: %s has %d rows, one is left out", data.file.filename, self.dataset, data.shape[0])
             values = values[:-1] if values[0].any() else values[1:]
         if self.kind == "convolution":
-            values = values[0].permute(2, 1, 0).contiguous()  # (1, w, E, K) to (K, E, w)
+            values = torch.from_numpy(values.numpy()[0].transpose(2, 1, 0).copy())  # (1, w, E, K) to (K, E, w)
         elif self.kind == "linear":
             values = values.T
         elif self.kind == "bias":

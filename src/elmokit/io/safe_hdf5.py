@@ -77,6 +77,7 @@ def names_in(file: h5py.File, group: str) -> list[str]:
 
 def read_rows(data: h5py.Dataset, first: int, last: int) -> Tensor:
     """Rows `first` to `last` of a dataset, read straight into the tensor's own memory."""
+    # torch's memory, not numpy's: numpy asks Linux for huge pages, which on a virtual machine took four times as long.
     values = torch.empty((last - first, *data.shape[1:]), dtype=torch.float32)
     data.read_direct(values.numpy(), source_sel=slice(first, last))
     return values

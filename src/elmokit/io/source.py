@@ -75,8 +75,16 @@ def open_source(source: str | os.PathLike[str], *, softmax: bool = False) -> Ite
 def _existing(text: str) -> Path | None:
     if not text or "\0" in text:
         raise CheckpointError(f"the source {text!r} is no path; {_what_a_source_is()}")
-    path = Path(text).expanduser()
-    return path if path.exists() else None
+    try:
+        path = Path(text).expanduser()
+        if path.is_dir():
+            next(path.iterdir(), None)  # a folder that may not be listed says so here
+        return path if path.exists() else None
+    except (OSError, RuntimeError) as problem:  # no permission, a name too long, an unknown ~user
+        reason = getattr(problem, "strerror", None) or problem
+        raise CheckpointError(
+            f"the source {text!r:.200} cannot be opened: {reason}; {_what_a_source_is()}"
+        ) from problem
 
 
 def _from_hub(text: str, *, softmax: bool) -> Path:

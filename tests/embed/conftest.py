@@ -1,0 +1,28 @@
+"""A model so small that a test costs milliseconds, and one thread, so that results have the same bits every time."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from elmokit.config import CharConfig, ElmoConfig, LstmConfig
+from elmokit.model import Elmo
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def config() -> ElmoConfig:
+    characters = CharConfig(dim=4, filters=((1, 4), (2, 6), (3, 6)), num_highways=1)
+    return ElmoConfig(characters, lstm=LstmConfig(cell_dim=12, projection_dim=6))
+
+
+@pytest.fixture(scope="session")
+def elmo(config: ElmoConfig) -> Elmo:
+    return Elmo.random(config, seed=3).eval()
