@@ -25,10 +25,10 @@ from elmokit.errors import ConfigError
 
 __all__ = ["Negatives", "Sampler"]
 
-# Tries made at once, as a multiple of those that are needed on average.
-_TRIES_AT_ONCE = 1.05
-# Give up where the last wanted words are so rare that they do not come in this many times the average.
-_MOST_ROUNDS = 100
+# Tries made at once: a little more than are needed on average, but no more than this.
+_MOST_AT_ONCE = 2**20
+# Give up where the last wanted words are so rare that they do not come in so many tries.
+_MOST_TRIES = 2**24
 
 
 class Negatives(NamedTuple):
@@ -61,7 +61,7 @@ class Sampler:
         self.num_samples = num_samples
         self.seed = seed
         self._log_miss_V = np.log1p(-np.minimum(self.probabilities_V, 1 - 1e-12))
-        self._tries_at_once = int(_TRIES_AT_ONCE * _tries_for(self._log_miss_V, num_samples)) + 64
+        self._tries_at_once = min(_MOST_AT_ONCE, int(1.05 * _tries_for(self._log_miss_V, num_samples)) + 64)
         self._keep_V, self._other_V = _alias_table(self.probabilities_V)
 
     @classmethod
@@ -92,7 +92,7 @@ class Sampler:
         first_try_V = np.full(len(self.probabilities_V), -1, dtype=np.int32)
         found: list[NDArray[np.int64]] = []
         missing, tries = self.num_samples, 0
-        for _ in range(_MOST_ROUNDS):
+        while tries < _MOST_TRIES:
             ids = self._drawn(random, self._tries_at_once)
             numbers = np.arange(tries, tries + len(ids), dtype=np.int32)
             if found:  # leave out what came in earlier rounds

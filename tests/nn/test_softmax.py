@@ -1,0 +1,310 @@
+"""Output layers: equal to plain torch, chunked, and sampled without bias."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from elmokit.errors import ConfigError, EngineError
+from elmokit.nn.kernels import best_for, chunked, kernel_named
+from elmokit.nn.sampling import Sampler
+from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
+
+SAMPLERS = {
+    "log_uniform": lambda size, num_words=40: Sampler.log_uniform(num_words, num_samples=size),
+    "unigram": lambda size, num_words=40: Sampler.unigram(zipf(num_words), num_samples=size),
+}
+
+
+def zipf(num_words):
+    return 1000 / np.arange(1, num_words + 1) ** 1.1
+
+
+def random_problem(num_rows, num_words, width, dtype=torch.float32, seed=0):
+    random = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(num_rows, width, generator=random, dtype=torch.float64).to(dtype).requires_grad_()
+    softmax = Softmax(num_words, width)
+    with torch.no_grad():
+        softmax.weight.copy_(torch.randn(num_words, width, generator=random) * 1.5 / math.sqrt(width))
+        softmax.bias.copy_(torch.randn(num_words, generator=random))
+    targets = torch.randint(0, num_words, (num_rows,), generator=random)
+    return hidden, softmax, targets
+
+
+def gradients_of(loss, *tensors):
+    return torch.autograd.grad(loss, tensors)
+
+
+def relative(found, expected):
+    return ((found.double() - expected.double()).norm() / expected.double().norm()).item()
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_gradients_are_right_in_float64(sampled, monkeypatch):
+    monkeypatch.setattr(chunked, "CHUNK_BYTES", 8 * 11 * 4)  # four rows a chunk, the last one incomplete
+    hidden, softmax, targets = random_problem(10, 11, 5, torch.float64)
+    inputs = (
+        hidden,
+        softmax.weight.detach().double().requires_grad_(),
+        softmax.bias.detach().double().requires_grad_(),
+    )
+    negatives = torch.tensor([1, 4, 7, 3])
+    rest = (negatives, torch.rand(4).log(), torch.rand(10).log()) if sampled else ()
+    function = chunked.sampled_cross_entropy if sampled else chunked.linear_cross_entropy
+    assert torch.autograd.gradcheck(lambda *tensors: function(*tensors, targets, *rest), inputs)
+
+
+def test_full_loss_equals_plain_torch(monkeypatch):
+    monkeypatch.setattr(chunked, "CHUNK_BYTES", 4 * 501 * 100)
+    hidden, softmax, targets = random_problem(257, 501, 32)
+    learned = (hidden, softmax.weight, softmax.bias)
+    found, expected = softmax.full_loss(hidden, targets), _plain(softmax, hidden, targets).sum()
+    assert found.dtype == torch.float32 and relative(found, expected) < 1e-6
+    for one, other in zip(gradients_of(3 * found, *learned), gradients_of(3 * expected, *learned), strict=True):
+        assert relative(one, other) < 1e-5
+    torch.testing.assert_close(softmax.token_losses(hidden, targets), _plain(softmax, hidden, targets))
+    assert not softmax.token_losses(hidden, targets).requires_grad
+
+
+def _plain(softmax, hidden, targets):
+    return F.cross_entropy(F.linear(hidden, softmax.weight, softmax.bias), targets, reduction="none")
+
+
+def test_only_what_learns_gets_a_gradient():
+    hidden, softmax, targets = random_problem(6, 9, 4)
+    softmax.requires_grad_(False)
+    softmax.full_loss(hidden, targets).backward()
+    assert hidden.grad is not None and softmax.weight.grad is None
+    with torch.no_grad():
+        assert not softmax.full_loss(hidden, targets).requires_grad
+
+
+class LargestTensor(TorchDispatchMode):
+    """Remembers how many numbers the largest tensor made inside has."""
+
+    def __init__(self):
+        super().__init__()
+        self.size = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        made = result if isinstance(result, list | tuple) else [result]
+        self.size = max([self.size, *[tensor.numel() for tensor in made if isinstance(tensor, torch.Tensor)]])
+        return result
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_logits_are_never_whole_in_memory(sampled, monkeypatch):
+    num_rows, num_words, width = 400, 1000, 8
+    monkeypatch.setattr(chunked, "CHUNK_BYTES", 4 * num_words * 10)
+    hidden, softmax, targets = random_problem(num_rows, num_words, width)
+    with LargestTensor() as largest:
+        if sampled:
+            negatives = torch.arange(num_words)
+            loss = softmax.sampled_loss(hidden, targets, negatives, torch.zeros(num_words))
+        else:
+            loss = softmax.full_loss(hidden, targets)
+        loss.backward()
+        softmax.token_losses(hidden, targets)
+    assert largest.size == num_words * 10  # a chunk of ten rows; all logits would be 40 times as many
+
+
+def test_bfloat16_outputs_with_float32_weights():
+    hidden, softmax, targets = random_problem(64, 300, 32, torch.bfloat16)
+    rounded = Softmax(300, 32)
+    with torch.no_grad():
+        rounded.weight.copy_(softmax.weight.bfloat16())
+        rounded.bias.copy_(softmax.bias)
+    exact = hidden.detach().float().requires_grad_()
+    found, expected = softmax.full_loss(hidden, targets), rounded.full_loss(exact, targets)
+    assert found.dtype == torch.float32 and relative(found, expected) < 1e-6
+    found.backward()
+    expected.backward()
+    assert hidden.grad.dtype == torch.bfloat16 and softmax.weight.grad.dtype == torch.float32
+    assert relative(hidden.grad, exact.grad) < 2**-8  # rounded once, at the end
+    assert relative(softmax.weight.grad, rounded.weight.grad) < 1e-6
+    torch.testing.assert_close(softmax.log_probs(hidden), rounded.log_probs(exact))
+
+
+def test_sampled_loss_by_hand():
+    hidden, softmax, targets = random_problem(5, 12, 4)
+    negatives, expected_counts = torch.tensor([3, 8, 1]), torch.tensor([0.9, 0.2, 0.5])
+    targets[0], targets[1] = 3, 8  # two accidental hits
+    own = torch.linspace(0.1, 0.9, 5)
+    logits = F.linear(hidden, softmax.weight, softmax.bias)
+    for corrected in (True, False):
+        by_hand = 0.0
+        for row, target in enumerate(targets.tolist()):
+            target_logit = logits[row, target] - (own[row].log() if corrected else 0)
+            others = [
+                logits[row, word] - math.log(count)
+                for word, count in zip(negatives.tolist(), expected_counts.tolist(), strict=True)
+                if word != target
+            ]
+            by_hand = by_hand - target_logit + torch.stack([target_logit, *others]).logsumexp(0)
+        found = softmax.sampled_loss(
+            hidden, targets, negatives, expected_counts.log(), own.log() if corrected else None
+        )
+        torch.testing.assert_close(found, by_hand)
+        learned = (hidden, softmax.weight, softmax.bias)
+        found_grads = gradients_of(found, *learned)
+        for one, other in zip(found_grads, gradients_of(by_hand, *learned), strict=True):
+            torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+        logits = F.linear(hidden, softmax.weight, softmax.bias)
+
+
+def test_a_sample_of_the_target_alone_says_nothing():
+    hidden, softmax, _ = random_problem(2, 5, 4)
+    targets = torch.tensor([3, 3])
+    assert softmax.sampled_loss(hidden, targets, torch.tensor([3]), torch.zeros(1)).item() == 0
+
+
+def test_all_words_sampled_for_sure_is_the_full_softmax():
+    hidden, softmax, targets = random_problem(20, 30, 8)
+    sampled = softmax.sampled_loss(hidden, targets, torch.randperm(30), torch.zeros(30), torch.zeros(20))
+    torch.testing.assert_close(sampled, softmax.full_loss(hidden, targets))
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_expected_counts_are_how_often_words_are_drawn(name):
+    sampler = SAMPLERS[name](12)
+    draws = [sampler.draw(step) for step in range(3000)]
+    drawn_V = np.bincount(np.concatenate([draw.ids_S for draw in draws]), minlength=40) / len(draws)
+    tries = round(np.mean([draw.tries for draw in draws]))
+    expected_V = np.exp(sampler.log_expected(np.arange(40), tries))
+    # Stopping at the twelfth word makes the formula an approximation, here within a few percent of a count.
+    assert np.abs(drawn_V - expected_V).max() < 0.04
+    assert all(len(set(draw.ids_S.tolist())) == 12 for draw in draws[:50])
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("corrected_targets", [False, True])
+def test_mean_sampled_gradient_comes_near_the_full_one(name, corrected_targets):
+    hidden, softmax, targets = random_problem(64, 400, 6)
+    learned = (hidden, softmax.weight, softmax.bias)
+    full = gradients_of(softmax.full_loss(hidden, targets), *learned)
+
+    def distance(size, correction=1.0, draws=60):
+        """Of the mean gradient of the outputs, for which all words count, from the full one."""
+        sampler = SAMPLERS[name](size, num_words=400)
+        mean = torch.zeros_like(full[0])
+        for step in range(draws):
+            draw = sampler.draw(step)
+            own = torch.from_numpy(sampler.log_expected(targets.numpy(), draw.tries)) if corrected_targets else None
+            negatives, expected = torch.from_numpy(draw.ids_S), torch.from_numpy(draw.log_expected_S)
+            loss = softmax.sampled_loss(hidden, targets, negatives, correction * expected, own)
+            mean += gradients_of(loss, *learned)[0] / draws
+        return relative(mean, full[0])
+
+    middle = distance(160)
+    assert distance(40) < 0.2 and middle < 0.05 and distance(360) < 0.02
+    assert distance(160, correction=0.0) > 2 * middle  # what leaving out the correction would do
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_the_right_distribution_is_where_the_corrected_loss_rests(name):
+    # bilm-tf's loss: with the targets corrected too, its gradient over targets and draws vanishes exactly where the
+    # model's probabilities are the true ones, even with few words drawn.
+    logits = torch.randn(40, generator=torch.Generator().manual_seed(3))
+    softmax = Softmax(40, 4)
+    with torch.no_grad():
+        softmax.bias.copy_(logits)
+    targets, hidden = torch.arange(40), torch.zeros(40, 4)
+    share_V = logits.softmax(0)
+    sampler = SAMPLERS[name](8)
+    mean = {True: torch.zeros(40), False: torch.zeros(40)}
+    for step in range(800):
+        draw = sampler.draw(step)
+        own = torch.from_numpy(sampler.log_expected(targets.numpy(), draw.tries))
+        negatives, expected = torch.from_numpy(draw.ids_S), torch.from_numpy(draw.log_expected_S)
+        for corrected in mean:
+            # Rows weighted by how often their target comes: by a logit for each row alone, from its own loss.
+            bias = softmax.bias.detach().requires_grad_()
+            z_VS = bias[negatives] - expected
+            own_V = bias - own if corrected else bias
+            hits = targets.unsqueeze(1) == negatives
+            total_V = torch.logaddexp(z_VS.expand(40, -1).masked_fill(hits, -torch.inf).logsumexp(1), own_V)
+            (gradient,) = torch.autograd.grad((share_V * (total_V - own_V)).sum(), bias)
+            mean[corrected] += gradient / 800
+            if step == 0:
+                ours = softmax.sampled_loss(hidden, targets, negatives, expected, own if corrected else None)
+                torch.testing.assert_close(ours, (total_V - own_V).sum())
+    assert mean[True].abs().max() < 0.006
+    assert mean[True].abs().max() < mean[False].abs().max()
+
+
+def test_draws_follow_from_seed_step_and_part():
+    sampler = Sampler.log_uniform(1000, num_samples=50, seed=5)
+    draw = sampler.draw(7)
+    again = Sampler.log_uniform(1000, num_samples=50, seed=5).draw(7)
+    assert np.array_equal(draw.ids_S, again.ids_S) and draw.tries == again.tries
+    assert draw.ids_S.dtype == np.int64 and draw.log_expected_S.dtype == np.float32
+    others = [sampler.draw(8), sampler.draw(7, part=1), Sampler.log_uniform(1000, num_samples=50, seed=6).draw(7)]
+    assert all(not np.array_equal(draw.ids_S, other.ids_S) for other in others)
+
+
+def test_log_uniform_is_bilm_tfs_formula():
+    sampler = Sampler.log_uniform(100, num_samples=10)
+    probability = math.log(7 / 6) / math.log(101)
+    assert sampler.probabilities_V[5] == pytest.approx(probability)
+    assert sampler.log_expected(np.array([5]), 25)[0] == pytest.approx(math.log(1 - (1 - probability) ** 25), rel=1e-6)
+
+
+def test_unigram_follows_the_counts():
+    sampler = Sampler.unigram([0, 1, 16], num_samples=1, alpha=0.5)
+    assert sampler.probabilities_V == pytest.approx(np.array([1, 1, 4]) / 6)
+    drawn = np.bincount([sampler.draw(step).ids_S[0] for step in range(2000)], minlength=3) / 2000
+    assert np.abs(drawn - np.array([1, 1, 4]) / 6).max() < 0.04
+
+
+def test_every_word_can_be_drawn_but_not_more():
+    assert sorted(Sampler.log_uniform(20, num_samples=20).draw(0).ids_S) == list(range(20))
+    with pytest.raises(ConfigError, match="from 1 to 20"):
+        Sampler.log_uniform(20, num_samples=21)
+    with pytest.raises(ConfigError, match="too rare"):
+        Sampler(np.array([1.0, 1e-12]), num_samples=2).draw(0)
+
+
+def test_softmax_starts_at_the_frequencies():
+    softmax = Softmax(4, 8, counts_V=torch.tensor([6, 3, 1, 0]))
+    torch.testing.assert_close(softmax.bias.exp(), torch.tensor([6, 3, 1, 1]) / 11)
+    assert set(softmax.state_dict()) == {"weight", "bias"}
+    assert Softmax(3, 2).bias.tolist() == [0, 0, 0]
+    with pytest.raises(ConfigError, match="4 words needs as many counts"):
+        Softmax(4, 8, counts_V=torch.ones(3))
+
+
+def test_log_probs_are_those_of_the_loss():
+    hidden, softmax, targets = random_problem(300, 40, 6)
+    log_probs = softmax.log_probs(hidden)
+    assert log_probs.shape == (300, 40) and not log_probs.requires_grad
+    torch.testing.assert_close(-log_probs.gather(1, targets[:, None])[:, 0], softmax.token_losses(hidden, targets))
+    assert "num_words=40" in repr(softmax)
+
+
+def test_adaptive_softmax_is_a_distribution_and_learns():
+    hidden, _, targets = random_problem(300, 100, 16)
+    softmax = AdaptiveSoftmax(100, 16)
+    log_probs = softmax.log_probs(hidden)
+    torch.testing.assert_close(log_probs.exp().sum(1), torch.ones(300))
+    losses = softmax.token_losses(hidden, targets)
+    torch.testing.assert_close(-log_probs.gather(1, targets[:, None])[:, 0], losses)
+    loss = softmax.full_loss(hidden.bfloat16(), targets)
+    assert loss.dtype == torch.float32 and relative(loss, losses.sum()) < 0.01
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in softmax.parameters())
+    assert softmax.adaptive.cutoffs == [2, 20, 100]
+    with pytest.raises(ConfigError, match="from 1 to 99"):
+        AdaptiveSoftmax(100, 16, cutoffs=[50, 200])
+
+
+def test_the_choice_of_a_kernel_says_why():
+    assert best_for(torch.device("cpu"), torch.float32, 128) == ("chunked", "triton: needs CUDA, found cpu")
+    assert "float64" in best_for(torch.device("cuda"), torch.float64, 128).reason
+    assert "found 100" in best_for(torch.device("cuda"), torch.bfloat16, 100).reason
+    assert kernel_named("chunked") is chunked
+    with pytest.raises(EngineError, match="chunked"):
+        kernel_named("magic")
