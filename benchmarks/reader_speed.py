@@ -1,0 +1,68 @@
+"""How fast batches are made: tokens a second (predictions of one direction) of both readers, one thread.
+
+    python benchmarks/reader_speed.py TEXT [TEXT ...] [--seconds 5] [--tokenised]
+
+Encodes the text into a temporary folder (or opens the folder of an encoded corpus), then reads batches of about 20,000
+tokens: from this thread, and through the background thread that training uses. "CPU" counts processor time instead of
+the clock, and so does not see what else the machine does.
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from elmokit.characters import ByteScheme, UnicodeScheme, WordScheme
+from elmokit.pretrain.corpus import EncodedCorpus
+from elmokit.pretrain.counting import build_alphabet
+from elmokit.pretrain.encoding import encode_corpus
+from elmokit.pretrain.reader import Prefetcher, SentenceReader, StreamReader
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text", nargs="+")
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--tokenised", action="store_true")
+    arguments = parser.parse_args()
+    if Path(arguments.text[0], "corpus.json").exists():
+        measure_all(EncodedCorpus.open(arguments.text[0]), arguments.seconds)
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        start = time.perf_counter()
+        corpus = encode_corpus(arguments.text, f"{temporary}/corpus", tokenised=arguments.tokenised)
+        print(f"encoded {corpus.num_tokens / (time.perf_counter() - start) / 1e3:.0f} k words/s")
+        measure_all(corpus, arguments.seconds)
+
+
+def measure_all(corpus: EncodedCorpus, seconds: float) -> None:
+    print(f"{corpus.num_tokens:,} words, {corpus.num_sentences:,} sentences, coverage {corpus.coverage:.4f}")
+    alphabet = build_alphabet(zip(corpus.vocabulary, corpus.counts_V.tolist(), strict=True), max_symbols=1000)
+    readers = {
+        "sentences, bytes": SentenceReader(corpus, ByteScheme(50)),
+        "sentences, Unicode": SentenceReader(corpus, UnicodeScheme(alphabet, 50)),
+        "sentences, words": SentenceReader(corpus, WordScheme(corpus.vocabulary)),
+        "streams 1024 × 20, bytes": StreamReader(corpus, ByteScheme(50), rows=1024),
+        "streams 128 × 20, bytes": StreamReader(corpus, ByteScheme(50)),
+    }
+    print(f"{'M tokens/s':26} {'clock':>7} {'CPU':>7} {'tokens':>7} {'distinct':>9}")
+    for name, reader in readers.items():
+        report(name, reader, seconds)
+    with Prefetcher(SentenceReader(corpus, ByteScheme(50))) as batches:
+        report("sentences, background", batches, seconds)
+
+
+def report(name: str, batches: SentenceReader | StreamReader | Prefetcher, seconds: float) -> None:
+    next(batches)
+    tokens = distinct = count = 0
+    clock, cpu = time.perf_counter(), time.process_time()
+    for batch in batches:
+        tokens, distinct, count = tokens + batch.num_tokens, distinct + len(batch.distinct_UC), count + 1
+        if time.perf_counter() - clock > seconds:
+            break
+    speeds = [tokens / (time.perf_counter() - clock) / 1e6, tokens / (time.process_time() - cpu) / 1e6]
+    print(f"{name:26} {speeds[0]:7.2f} {speeds[1]:7.2f} {tokens // count:7} {distinct // count:9}")
+
+
+if __name__ == "__main__":
+    main()
