@@ -1,16 +1,16 @@
-"""The network that is trained: word encoder, both stacks and one output layer, from a packed batch to its loss.
+"""The network that is trained: word encoder, both stacks and one output layer, from packed words to their loss.
 
-Arrives: a `Batch` of distinct words and, for each direction, the order in which it reads them and the words it must
-predict. Leaves: the summed negative log-likelihood of each direction and the state after the batch. The character
-encoder runs once per distinct word of the batch; encoder and output layer are shared by the directions, the LSTMs not.
+Arrives: `StepInputs`, the distinct words of a step and, for each direction, the order in which it reads them and the
+words it must predict. Leaves: the summed negative log-likelihood of each direction and the state after the step. The
+character encoder runs once per distinct word; encoder and output layer are shared by the directions, the LSTMs not.
 
-Shapes: N packed words, P width of a direction.
+Shapes: N packed words, P width of a direction, U distinct words, C columns of ids; 2 stands for forward and backward.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -18,15 +18,44 @@ from torch.func import functional_call
 
 from elmokit.config import ElmoConfig
 from elmokit.nn.bilm import BiLM, BilmState
+from elmokit.nn.softmax import OutputLayer
 from elmokit.nn.word_encoder import WordEncoder
+from elmokit.pretrain.batches import Batch
 
-if TYPE_CHECKING:
-    from elmokit.pretrain.reader import Batch
+__all__ = ["LanguageModelNetwork", "StepInputs", "keyed_dropout"]
 
-__all__ = ["LanguageModelNetwork", "keyed_dropout"]
-
-Loss = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[[Tensor, Tensor, int], Tensor]  # (outputs, targets, direction) to the summed loss
 Dropout = Callable[[Tensor, int, int], Tensor]
+
+
+@dataclass(frozen=True)
+class StepInputs:
+    """What one step reads, as tensors.
+
+    Arguments:
+        blocks: ids (U, C) of the distinct words, in blocks of equal width; their rows are counted through all blocks.
+        words_2N: for each direction the distinct word at each place.
+        targets_2N: for each direction the row of the vocabulary to predict there.
+        keys_N: a number for each place, from which dropout is drawn.
+        batch_sizes: rows that read a word at each step (see `nn/engines/README.md`).
+    """
+
+    blocks: list[Tensor]
+    words_2N: Tensor
+    targets_2N: Tensor
+    keys_N: Tensor
+    batch_sizes: list[int]
+
+    @classmethod
+    def of(cls, batch: Batch[Tensor]) -> StepInputs:
+        """The inputs of a batch whose arrays are tensors already."""
+        return cls(
+            [batch.distinct_UC],
+            torch.stack([batch.forward_words_N, batch.backward_words_N]),
+            torch.stack([batch.forward_targets_N, batch.backward_targets_N]),
+            batch.position_keys_N(),
+            batch.batch_sizes,
+        )
 
 
 class LanguageModelNetwork(nn.Module):
@@ -34,14 +63,14 @@ class LanguageModelNetwork(nn.Module):
 
     Arguments:
         config: the sizes of the model.
-        softmax: the output layer (`nn/softmax.py`).
+        softmax: the output layer.
         dropout: share of zeros in what every LSTM layer reads and in what the output layer reads.
-        dtype: what encoder and stacks compute in. Parameters stay float32; with bfloat16 they are cast by hand,
-            because autocast would run cuDNN's LSTM in float16, where small gradients vanish.
+        dtype: what encoder and stacks compute in. Parameters stay float32; for bfloat16 they are cast by hand, because
+            autocast would run cuDNN's LSTM in float16, where small gradients vanish.
     """
 
     def __init__(
-        self, config: ElmoConfig, softmax: nn.Module, *, dropout: float = 0.1, dtype: torch.dtype = torch.float32
+        self, config: ElmoConfig, softmax: OutputLayer, *, dropout: float = 0.1, dtype: torch.dtype = torch.float32
     ) -> None:
         super().__init__()
         self.config = config
@@ -56,31 +85,38 @@ class LanguageModelNetwork(nn.Module):
         return BilmState.zeros(self.config.lstm, num_rows, like=like)
 
     def forward(
-        self, batch: Batch, state: BilmState, *, loss: Loss, seed: int | None = None
-    ) -> tuple[Tensor, Tensor, BilmState]:
-        """Summed negative log-likelihood of the forward and of the backward direction, and the state after the batch.
+        self, inputs: StepInputs, state: BilmState, loss: Loss | None = None, seed: Tensor | None = None
+    ) -> tuple[Tensor, BilmState]:
+        """Summed negative log-likelihood (2) of the forward and the backward direction, and the state after the step.
 
         Arguments:
-            batch: what to read and to predict.
+            inputs: what to read and to predict.
             state: what each row starts from.
-            loss: (outputs, targets) to the summed loss: the full softmax, or a sampled one with this step's negatives.
-            seed: the number of this step, from which dropout is drawn; `None` for no dropout.
+            loss: the full softmax unless given, or a sampled one with this step's negatives.
+            seed: a number of this step (an integer tensor), from which dropout is drawn; `None` for no dropout.
         """
-        (forward_NP, backward_NP), state = self.predictions(batch, state, seed=seed)
-        losses = (loss(forward_NP, batch.forward_targets_N), loss(backward_NP, batch.backward_targets_N))
-        return (*losses, state)
+        loss = self._full_loss if loss is None else loss
+        outputs, state = self.predictions(inputs, state, seed)
+        losses = [loss(outputs_NP, inputs.targets_2N[d], d) for d, outputs_NP in enumerate(outputs)]
+        return torch.stack(losses), state
 
-    def predictions(self, batch: Batch, state: BilmState, *, seed: int | None = None) -> tuple[list[Tensor], BilmState]:
+    def predictions(
+        self, inputs: StepInputs, state: BilmState, seed: Tensor | None = None
+    ) -> tuple[list[Tensor], BilmState]:
         """What the top layers of both directions say (N, P), from which the output layer predicts."""
-        weights = {name: weight.to(self.dtype) for name, weight in self.body.named_parameters()}
-        drop = None
+        drop: Dropout | None = None
         if seed is not None and self.dropout > 0:
-            keys_N = batch.position_keys_N()
 
             def drop(values_NP: Tensor, layer: int, direction: int) -> Tensor:
-                return keyed_dropout(values_NP, keys_N, seed=(seed * 16 + layer) * 2 + direction, rate=self.dropout)
+                place = seed * 64 + (2 * layer + direction)
+                return keyed_dropout(values_NP, inputs.keys_N, seed=place, rate=self.dropout)
 
-        return functional_call(self.body, weights, (batch, state, drop))
+        weights = {name: weight.to(self.dtype) for name, weight in self.body.named_parameters()}
+        return functional_call(self.body, weights, (inputs, state, drop))
+
+    def _full_loss(self, outputs_NP: Tensor, targets_N: Tensor, direction: int) -> Tensor:
+        del direction
+        return self.softmax.full_loss(outputs_NP, targets_N)
 
 
 class _Body(nn.Module):
@@ -91,29 +127,32 @@ class _Body(nn.Module):
         self.encoder = WordEncoder(config)
         self.bilm = BiLM(config.lstm)
 
-    def forward(self, batch: Batch, state: BilmState, dropout: Dropout | None) -> tuple[list[Tensor], BilmState]:
-        vectors_UP = self.encoder(batch.distinct_UC, trims=False)  # the reader has left out what cannot matter
-        words = [vectors_UP.index_select(0, index_N) for index_N in (batch.forward_words_N, batch.backward_words_N)]
-        layers, state = self.bilm.read_packed(words, batch.batch_sizes, state, dropout=dropout)
+    def forward(self, inputs: StepInputs, state: BilmState, dropout: Dropout | None) -> tuple[list[Tensor], BilmState]:
+        # The reader has left out the columns that cannot matter.
+        vectors_UP = torch.cat([self.encoder(block_UC, trims=False) for block_UC in inputs.blocks])
+        words = [vectors_UP.index_select(0, words_N) for words_N in inputs.words_2N]
+        layers, state = self.bilm.read_packed(words, inputs.batch_sizes, state, dropout=dropout)
         top = layers[-1]
         if dropout is not None:
             top = [dropout(top_NP, len(layers), direction) for direction, top_NP in enumerate(top)]
         return top, state
 
 
-def keyed_dropout(values_NP: Tensor, keys_N: Tensor, *, seed: int, rate: float) -> Tensor:
+def keyed_dropout(values_NP: Tensor, keys_N: Tensor, *, seed: Tensor, rate: float) -> Tensor:
     """Dropout whose mask follows from (seed, key of the word, feature) alone.
 
-    Ranks that share a batch, or a run that is resumed, then drop exactly what one uninterrupted process would.
+    Ranks that share a batch, and a run that is resumed, then drop exactly what one uninterrupted process would.
     """
     features_P = torch.arange(values_NP.shape[1], dtype=torch.int32, device=values_NP.device)
-    mixed = _scramble(_scramble((keys_N + seed * 0x9E3779B97F4A7C15 % 2**63).to(torch.int32)).unsqueeze(1) + features_P)
-    kept = (mixed & 0xFFFFFF) >= int(rate * 2**24)
-    return values_NP * kept * (1 / (1 - rate))
+    # Odd multipliers spread seeds and keys over all 64 bits before the upper half is taken.
+    mixed_N = ((seed * 0x1E3779B97F4A7C15 + keys_N) * 0x2545F4914F6CDD1D) >> 32
+    mixed_NP = _scramble(_scramble(mixed_N.to(torch.int32)).unsqueeze(1) + features_P * 0x3C6EF372)
+    kept_NP = (mixed_NP & 0xFFFFFF) >= int(rate * 2**24)
+    return values_NP * (kept_NP.to(values_NP.dtype) * (1 / (1 - rate)))
 
 
 def _scramble(values: Tensor) -> Tensor:
-    """A 32-bit finaliser (the constants of Wellons' lowbias32), with arithmetic shifts: good enough for masks."""
+    """A finaliser of 32-bit hashes (constants of lowbias32): every input bit reaches every output bit."""
     values = (values ^ (values >> 16)) * 0x7FEB352D
-    values = (values ^ (values >> 15)) * -2073254261
+    values = (values ^ (values >> 15)) * 0x046CA68B
     return values ^ (values >> 16)

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from elmokit.config import ElmoConfig
+from elmokit.config import ElmoConfig, WordConfig
 from elmokit.errors import ConfigError
+from elmokit.pretrain.corpus import EncodedCorpus
+from elmokit.pretrain.counting import build_alphabet
+from elmokit.pretrain.schedules import Decay
 
 __all__ = ["RECIPES", "TrainConfig", "medium", "original", "recipe_named", "small", "tiny_cpu"]
 
 Mode = Literal["sentences", "streams"]
+Input = Literal["characters", "words"]
 Output = Literal["full", "sampled", "adaptive"]
 Sampler = Literal["unigram", "log_uniform"]
 Optimiser = Literal["muon", "adamw", "adagrad"]
-Decay = Literal["cosine", "linear", "constant", "slanted"]
 Precision = Literal["auto", "float32", "bfloat16"]
 
 
@@ -30,6 +33,7 @@ class TrainConfig:
     Arguments:
         model: the sizes of the network. Models trained here do not clip unless told: clipping guards old
             optimisers against runaway cells, and GPUs run unclipped LSTMs several times faster.
+        input: `"characters"`, or `"words"`: a table with one vector a word of the vocabulary instead.
         vocabulary_size: words the output layer predicts, most frequent first, the three special ones included.
         min_count: words rarer than this stay outside the vocabulary.
         mode: whole `"sentences"` from zero state (how most people use the vectors), or endless `"streams"` with
@@ -57,6 +61,7 @@ class TrainConfig:
     """
 
     model: ElmoConfig = field(default_factory=ElmoConfig.small)
+    input: Input = "characters"
     vocabulary_size: int = 100_000
     min_count: int = 2
     mode: Mode = "sentences"
@@ -83,7 +88,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Reject what cannot be run."""
-        choices = {"mode": Mode, "output": Output, "sampler": Sampler, "optimiser": Optimiser, "decay": Decay}
+        choices = {"mode": Mode, "input": Input, "output": Output, "sampler": Sampler, "optimiser": Optimiser, "decay": Decay}
         for name, kind in (choices | {"precision": Precision}).items():
             value = getattr(self, name)
             if value not in get_args(kind):
@@ -97,6 +102,30 @@ class TrainConfig:
             raise ConfigError(f"dropout is {self.dropout}: expected 0 or more, and less than 1")
         if not self.learning_rate > 0 or not self.muon_learning_rate > 0:
             raise ConfigError("learning rates must be above 0")
+
+    @property
+    def widest_filter(self) -> int:
+        """Width of the widest convolution; 1 for a model of words."""
+        characters = self.model.characters
+        return max(width for width, _ in characters.filters) if characters and self.input == "characters" else 1
+
+    def model_for(self, corpus: EncodedCorpus) -> tuple[ElmoConfig, dict[str, Any]]:
+        """The model's sizes once its corpus is known, and the lists that its scheme needs (alphabet or vocabulary)."""
+        if self.input == "words":
+            words = WordConfig(corpus.vocabulary_size, self.model.lstm.projection_dim)
+            model = ElmoConfig(None, words, self.model.lstm, projects_words=False)
+            return model, {"vocabulary": corpus.vocabulary}
+        characters = self.model.characters
+        if characters is None or characters.scheme == "bytes":
+            return self.model, {}
+        counted = zip(corpus.vocabulary, corpus.counts_V.tolist(), strict=True)
+        alphabet = build_alphabet(counted, characters.num_symbols)
+        characters = dataclasses.replace(characters, num_symbols=len(alphabet))
+        return dataclasses.replace(self.model, characters=characters), {"alphabet": alphabet}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The configuration as plain values, ready for JSON."""
+        return dataclasses.asdict(self)
 
 
 def unclipped(model: ElmoConfig) -> ElmoConfig:

@@ -1,0 +1,90 @@
+"""What a run leaves on disk: checkpoints to go on from, and at the end the model.
+
+A checkpoint is one file of tensors and plain values, read with `weights_only=True`. It appears by rename, so a killed
+run leaves the one before it whole; the last two are kept.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from elmokit import io
+from elmokit.errors import CheckpointError, OutputError
+from elmokit.model import Elmo
+from elmokit.nn.softmax import Softmax
+from elmokit.pretrain.network import LanguageModelNetwork
+
+__all__ = ["Checkpoints", "save_model"]
+
+KEPT = 2
+
+
+class Checkpoints:
+    """The checkpoints of a run.
+
+    Arguments:
+        folder: where they are.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def save(self, step: int, values: Mapping[str, Any]) -> None:
+        """Write a checkpoint; the one before stays until this one is whole."""
+        path = self.folder / f"step-{step:09d}.pt"
+        temporary = path.with_suffix(".tmp")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as file:
+                torch.save(dict(values), file)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(path)
+        except (OSError, RuntimeError) as problem:  # torch reports a full disk as a RuntimeError
+            temporary.unlink(missing_ok=True)
+            raise OutputError(
+                f"{path} could not be written ({problem}): the checkpoints before it are kept; make room, and go on"
+            ) from problem
+        for old in self._paths()[:-KEPT]:
+            old.unlink()
+
+    def latest(self, device: torch.device) -> dict[str, Any] | None:
+        """The last checkpoint, or `None` before the first."""
+        paths = self._paths()
+        if not paths:
+            return None
+        try:
+            return torch.load(paths[-1], map_location=device, weights_only=True)
+        except Exception as problem:
+            raise CheckpointError(
+                f"{paths[-1]}: expected a checkpoint of this program, found something else ({problem}); "
+                "remove the file to go on from the one before"
+            ) from problem
+
+    def _paths(self) -> list[Path]:
+        return sorted(self.folder.glob("step-*.pt"))
+
+
+def save_model(
+    folder: Path,
+    network: LanguageModelNetwork,
+    scheme_parts: Mapping[str, Any],
+    vocabulary: Sequence[str],
+    facts: Mapping[str, str],
+) -> None:
+    """Write the trained network as a native model folder: weights, canonical state, output layer, vocabulary, card."""
+    tensors = {name: value.detach().float().cpu() for name, value in network.body.state_dict().items()}
+    checkpoint = io.Checkpoint(network.config, tensors, metadata=dict(facts), **scheme_parts)
+    elmo = Elmo.from_checkpoint(checkpoint)
+    state = elmo.canonical_state
+    tensors["canonical.hidden"], tensors["canonical.cell"] = state.hidden[:, :, 0], state.cell[:, :, 0]
+    if isinstance(network.softmax, Softmax):
+        softmax = {name: value.detach().float().cpu() for name, value in network.softmax.state_dict().items()}
+        checkpoint.softmax = {f"softmax.{name}": value for name, value in softmax.items()}
+        checkpoint.output_words = list(vocabulary)
+    io.save(checkpoint, folder)
