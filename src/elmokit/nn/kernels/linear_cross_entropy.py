@@ -208,7 +208,7 @@ def splits_for(num_blocks: int, num_tiles: int, slots: int, most: int = _MOST_SP
     """Into how many parts the inner loop is cut, so that the last wave of programs leaves few slots empty."""
 
     def busy(splits: int) -> float:
-        programs = num_blocks * splits
+        programs = max(1, num_blocks) * splits
         return programs / (slots * math.ceil(programs / slots))
 
     candidates = range(1, max(1, min(most, num_tiles)) + 1)
@@ -225,7 +225,8 @@ def _parts(num_owned: int, num_stepped: int, tiles: Tiles, width: int, device: t
     """Blocks of programs, splits of their loop, and how far a split reaches (whole tiles, none of them empty)."""
     num_blocks, num_tiles = triton.cdiv(num_owned, tiles.owned), triton.cdiv(num_stepped, tiles.stepped)
     slots = _num_processors(device) * max(1, 8 // tiles.warps)
-    splits = splits_for(num_blocks, num_tiles, slots, min(_MOST_SPLITS, _MOST_PARTIAL_BYTES // (4 * num_owned * width)))
+    most = min(_MOST_SPLITS, _MOST_PARTIAL_BYTES // max(1, 4 * num_owned * width))
+    splits = splits_for(num_blocks, num_tiles, slots, most)
     reach = triton.cdiv(num_tiles, splits) * tiles.stepped
     return num_blocks, triton.cdiv(num_stepped, reach), reach
 
