@@ -1,0 +1,330 @@
+"""Optimisers and schedules: constants, equality of batched and single updates, clipping, groups, exact resumption."""
+
+import copy
+import io
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from elmokit.config import CharConfig, ElmoConfig, LstmConfig
+from elmokit.errors import CheckpointError, ConfigError
+from elmokit.nn.bilm import BiLM
+from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
+from elmokit.nn.word_encoder import WordEncoder
+from elmokit.pretrain.muon import Muon, newton_schulz, shared_shapes
+from elmokit.pretrain.optim import Optimiser, OptimiserConfig, build_optimizer, clip_gradients, layer_groups
+from elmokit.pretrain.schedules import rate_at, slanted_triangular
+
+CONFIG = ElmoConfig(
+    CharConfig(filters=((1, 4), (2, 6), (3, 8)), num_highways=1),
+    lstm=LstmConfig(num_layers=2, cell_dim=24, projection_dim=8),
+)
+
+
+class Network(nn.Module):
+    """Everything that a real network trains."""
+
+    def __init__(self, softmax=None):
+        super().__init__()
+        self.encoder = WordEncoder(CONFIG)
+        self.bilm = BiLM(CONFIG.lstm)
+        self.softmax = softmax or Softmax(12, 8)
+
+    def loss(self, step=0):
+        random = torch.Generator().manual_seed(step)
+        ids = torch.randint(1, 262, (6, 10), generator=random)
+        words = self.encoder(ids).view(2, 3, 8)
+        layers, _ = self.bilm(words, lengths=[3, 3])
+        targets = torch.randint(0, 12, (6,), generator=random)
+        return sum(self.softmax.full_loss(half, targets) for half in layers[-1].view(6, 16).split(8, dim=1))
+
+
+def network(seed=0, softmax=None):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return Network(softmax)
+
+
+def train(trained, optimizer, steps, start=0):
+    losses = []
+    for step in range(start, start + steps):
+        loss = trained.loss(step)
+        loss.backward()
+        optimizer.step(rate_at(step + 1, decay="cosine", warmup=2, total=20))
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def singular_values(matrix):
+    return torch.linalg.svdvals(matrix)
+
+
+@pytest.mark.parametrize("shape", [(3, 16, 16), (2, 8, 64), (1, 50, 60)])
+def test_newton_schulz_makes_matrices_nearly_orthogonal(shape):
+    matrices = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    found = newton_schulz(matrices)
+    values = singular_values(found)
+    assert values.max() < 1.25
+    # The smallest of a square matrix may be too near zero for five steps; the bulk is not.
+    assert values.median() > 0.65 and (values > 0.5).float().mean() > 0.9
+    left, _, right = torch.linalg.svd(matrices, full_matrices=False)
+    cosine = (found * (left @ right)).sum() / found.norm() / (left @ right).norm()
+    assert cosine > 0.95
+
+
+def test_padding_with_zeros_changes_nothing():
+    matrix = torch.randn(1, 5, 9)
+    padded = nn.functional.pad(matrix, (0, 4, 0, 3))
+    torch.testing.assert_close(newton_schulz(padded)[:, :5, :9], newton_schulz(matrix))
+    assert not newton_schulz(padded)[:, 5:].any()
+
+
+def test_small_shapes_share_a_larger_one():
+    assert shared_shapes([(16, 32), (48, 64), (112, 1024), (128, 1024), (2048, 2048)]) == {
+        (16, 32): (128, 1024),
+        (48, 64): (128, 1024),
+        (112, 1024): (128, 1024),
+        (128, 1024): (128, 1024),
+        (2048, 2048): (2048, 2048),  # too large to be padded to
+    }
+
+
+def test_batched_updates_equal_single_ones():
+    trained = network()
+    optimizer = build_optimizer(trained, OptimiserConfig(clip_norm=None, weight_decay=0.1))
+    before = {name: p.detach().clone() for name, p in trained.named_parameters()}
+    momentum: dict[str, torch.Tensor] = {}
+    for step in range(3):
+        trained.loss(step).backward()
+        gradients = {name: p.grad.clone() for name, p in trained.named_parameters()}
+        optimizer.step(0.5)
+        optimizer.zero_grad()
+        lr = 4e-3 * 0.5
+        for name in _matrix_names(trained):
+            momentum[name] = 0.95 * momentum.get(name, 0) + 0.05 * gradients[name]
+            update = 0.05 * gradients[name] + 0.95 * momentum[name]
+            parts = 4 if name.endswith(("input_weight", "recurrent_weight")) else 1
+            moved = []
+            for part in update.flatten(1).chunk(parts, dim=1):
+                flat = part if part.shape[0] <= part.shape[1] else part.t()
+                single = newton_schulz(flat.unsqueeze(0))[0] * 0.2 * math.sqrt(max(part.shape))
+                moved.append(single if part.shape[0] <= part.shape[1] else single.t())
+            expected = before[name] * (1 - lr * 0.1) - lr * torch.cat(moved, dim=1).view_as(update)
+            torch.testing.assert_close(dict(trained.named_parameters())[name], expected, atol=1e-6, rtol=1e-5)
+            before[name] = dict(trained.named_parameters())[name].detach().clone()
+
+
+def _matrix_names(trained):
+    kinds = ("projection.weight", "gate.weight", "transform.weight", "input_weight", "recurrent_weight")
+    return [
+        name
+        for name, _ in trained.named_parameters()
+        if name.endswith((*kinds, "projection_weight")) or ("convolutions" in name and name.endswith("weight"))
+    ]
+
+
+@pytest.mark.parametrize("softmax", [None, AdaptiveSoftmax(12, 8, cutoffs=[4])])
+def test_muon_takes_the_matrices_and_adamw_the_rest(softmax):
+    trained = network(softmax=softmax)
+    state = build_optimizer(trained, OptimiserConfig()).state_dict()
+    assert sorted(state["muon"]["names"]) == sorted(_matrix_names(trained))
+    rest = [name for name, _ in trained.named_parameters() if name not in _matrix_names(trained)]
+    assert sorted(state["rest"]["names"]) == sorted(rest)
+    assert "encoder.characters.embedding" in rest and any(name.startswith("softmax") for name in rest)
+
+
+def test_rest_moves_as_torchs_adamw_does():
+    trained, plain = network(), network()
+    optimizer = build_optimizer(trained, OptimiserConfig(optimiser="adamw", learning_rate=0.01, clip_norm=1.0))
+    expected = torch.optim.AdamW(plain.parameters(), lr=0.01, weight_decay=0.0)
+    for step in range(3):
+        trained.loss(step).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        plain.loss(step).backward()
+        nn.utils.clip_grad_norm_(plain.parameters(), 1.0)
+        expected.step()
+        expected.zero_grad()
+    for one, other in zip(trained.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+
+
+def test_weight_decay_is_for_matrices_only():
+    trained = network()
+    before = {name: p.detach().clone() for name, p in trained.named_parameters()}
+    optimizer = build_optimizer(trained, OptimiserConfig(optimiser="adamw", learning_rate=0.1, weight_decay=0.5))
+    for p in trained.parameters():
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
+    for name, p in trained.named_parameters():
+        torch.testing.assert_close(p, before[name] * (0.95 if name in _matrix_names(trained) else 1.0))
+
+
+def test_adagrad_has_bilm_tfs_constants():
+    weight = nn.Parameter(torch.tensor([1.0, -2.0]))
+    holder = nn.Module()
+    holder.weight = weight
+    optimizer = build_optimizer(holder, OptimiserConfig.bilm_tf())
+    values, sums = torch.tensor([1.0, -2.0]), torch.ones(2)  # the sum of squares starts at 1
+    for gradient in (torch.tensor([0.01, 0.02]), torch.tensor([3.0, -4.0])):
+        weight.grad = gradient.clone()
+        norm = optimizer.step()
+        scaled = 20 * gradient  # the loss is multiplied by 20, then the norm is clipped at 10
+        assert norm.item() == pytest.approx(scaled.norm().item(), rel=1e-6)
+        scaled *= min(1, 10 / scaled.norm().item())
+        sums += scaled**2
+        values -= 0.2 * scaled / sums.sqrt()
+        torch.testing.assert_close(weight.data, values, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("bound", [0.5, 1e9])
+def test_clipping_equals_torchs(bound):
+    tensors = [torch.randn(size, generator=torch.Generator().manual_seed(size)) for size in (3, 50, 7)]
+    others = [nn.Parameter(torch.zeros_like(tensor)) for tensor in tensors]
+    for parameter, tensor in zip(others, tensors, strict=True):
+        parameter.grad = tensor.clone()
+    expected_norm = nn.utils.clip_grad_norm_(others, bound)
+    norm = clip_gradients(tensors, bound)
+    torch.testing.assert_close(norm, expected_norm)
+    for tensor, parameter in zip(tensors, others, strict=True):
+        torch.testing.assert_close(tensor, parameter.grad)
+
+
+def test_clipping_without_a_bound_or_gradients():
+    tensor = torch.tensor([3.0, 4.0])
+    assert clip_gradients([tensor], None, scale=2.0) == 10 and tensor.tolist() == [6, 8]
+    assert clip_gradients([], 1.0) == 0
+
+
+@pytest.mark.parametrize("kind", ["muon", "adamw", "adagrad"])
+def test_a_resumed_run_is_identical(kind):
+    config = OptimiserConfig.bilm_tf() if kind == "adagrad" else OptimiserConfig(optimiser=kind)
+    trained = network()
+    optimizer = build_optimizer(trained, config)
+    train(trained, optimizer, 4)
+    kept = io.BytesIO()
+    torch.save({"weights": trained.state_dict(), "optimiser": optimizer.state_dict()}, kept)
+    uninterrupted = train(trained, optimizer, 4, start=4)
+
+    kept.seek(0)
+    saved = torch.load(kept, weights_only=True)
+    resumed = network(seed=1)
+    resumed.load_state_dict(saved["weights"])
+    again = build_optimizer(resumed, config)
+    again.load_state_dict(saved["optimiser"])
+    assert train(resumed, again, 4, start=4) == uninterrupted
+    for one, other in zip(trained.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_state_of_another_run_is_refused():
+    trained = network()
+    state = build_optimizer(trained, OptimiserConfig()).state_dict()
+    with pytest.raises(CheckpointError, match="'muon', this run by 'adamw'"):
+        build_optimizer(trained, OptimiserConfig(optimiser="adamw")).load_state_dict(state)
+    other = network(softmax=AdaptiveSoftmax(12, 8, cutoffs=[4]))
+    with pytest.raises(CheckpointError, match="other parameters"):
+        build_optimizer(other, OptimiserConfig()).load_state_dict(state)
+
+
+@pytest.mark.parametrize("kind", ["muon", "adamw", "adagrad"])
+def test_every_optimiser_learns(kind):
+    config = OptimiserConfig.bilm_tf() if kind == "adagrad" else OptimiserConfig(optimiser=kind)
+    trained = network()
+    optimizer = build_optimizer(trained, config)
+    losses = []
+    for _ in range(15):
+        loss = trained.loss(0)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < 0.9 * losses[0]
+
+
+def test_layer_groups_go_from_the_words_to_the_output():
+    trained = nn.ModuleDict({"body": network(), "softmax": Softmax(5, 4)})
+    groups = layer_groups(trained)
+    assert list(groups) == ["words", "layer1", "layer2", "softmax"]
+    assert "body.bilm.backward_layers.1.bias" in groups["layer2"] and "softmax.weight" in groups["softmax"]
+    assert sum(map(len, groups.values())) == len(list(trained.parameters()))
+
+
+def test_rates_fall_from_group_to_group():
+    trained = network()
+    optimizer = build_optimizer(trained, OptimiserConfig(learning_rate=0.1, layer_decay=2.0, clip_norm=None))
+    before = {name: p.detach().clone() for name, p in trained.named_parameters()}
+    for p in trained.parameters():
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    moved = {name: (p - before[name]).abs().max().item() for name, p in trained.named_parameters()}
+    expected = {"softmax.bias": 0.1, "bilm.forward_layers.1.bias": 0.05, "bilm.forward_layers.0.bias": 0.025}
+    for name, rate in {**expected, "encoder.projection.bias": 0.0125}.items():
+        assert moved[name] == pytest.approx(rate, rel=1e-3)
+    upper, lower = (moved[f"bilm.forward_layers.{layer}.input_weight"] for layer in (1, 0))
+    assert upper == pytest.approx(2 * lower, rel=1e-3)
+
+
+def test_frozen_groups_stand_still():
+    trained = network()
+    optimizer = build_optimizer(trained, OptimiserConfig())
+    start = copy.deepcopy(trained.state_dict())
+    optimizer.set_trainable(["softmax"])
+    train(trained, optimizer, 2)
+    changed = {name for name, value in trained.state_dict().items() if not torch.equal(value, start[name])}
+    assert changed == {"softmax.weight", "softmax.bias"}
+    optimizer.set_trainable(["softmax", "layer2"])
+    train(trained, optimizer, 2)
+    assert not torch.equal(trained.bilm.forward_layers[1].input_weight, start["bilm.forward_layers.1.input_weight"])
+    assert torch.equal(trained.bilm.forward_layers[0].input_weight, start["bilm.forward_layers.0.input_weight"])
+    optimizer.set_trainable(optimizer.groups)
+    train(trained, optimizer, 1)
+    assert all(p.requires_grad for p in trained.parameters())
+    with pytest.raises(ConfigError, match="'layer9'"):
+        optimizer.set_trainable(["layer9"])
+
+
+def test_configs_that_cannot_be_run_are_refused():
+    with pytest.raises(ConfigError, match="muon, adamw, adagrad"):
+        OptimiserConfig(optimiser="sgd")
+    with pytest.raises(ConfigError, match="muon_learning_rate"):
+        OptimiserConfig(muon_learning_rate=0)
+    with pytest.raises(ConfigError, match="clip_norm"):
+        OptimiserConfig(clip_norm=-1)
+    assert isinstance(build_optimizer(nn.Linear(2, 2), OptimiserConfig()), Optimiser)
+
+
+def test_muon_without_gradients_does_nothing():
+    weight = nn.Parameter(torch.ones(2, 2))
+    Muon([{"params": [weight]}]).step()
+    assert torch.equal(weight, torch.ones(2, 2))
+
+
+@pytest.mark.parametrize("decay", ["cosine", "linear", "constant", "inverse_sqrt"])
+def test_schedules_rise_linearly_and_never_rise_again(decay):
+    rates = [rate_at(step, decay=decay, warmup=10, total=100, floor=0.05) for step in range(1, 121)]
+    assert rates[:10] == pytest.approx([step / 10 for step in range(1, 11)])
+    assert all(later <= earlier for earlier, later in zip(rates[9:], rates[10:], strict=False))
+    end = {"cosine": 0.05, "linear": 0.05, "constant": 1.0, "inverse_sqrt": math.sqrt(10 / 100)}[decay]
+    assert rates[99] == pytest.approx(end)
+    assert min(rates[9:]) >= 0.05
+
+
+def test_schedules_hold_before_they_fall():
+    rates = [rate_at(step, decay="linear", total=100, hold=0.8) for step in (1, 80, 90, 100)]
+    assert rates == pytest.approx([1, 1, 0.5, 0])
+    assert rate_at(55, decay="cosine", warmup=10, total=100, floor=0.1) == pytest.approx(0.55)
+    assert rate_at(5, decay="cosine", warmup=0, total=0) == 0
+
+
+def test_slanted_triangle():
+    assert slanted_triangular(10, 100) == pytest.approx(1)
+    assert slanted_triangular(0, 100) == slanted_triangular(100, 100) == pytest.approx(1 / 32)
+    assert slanted_triangular(5, 100) == pytest.approx((1 + 0.5 * 31) / 32)
+    assert slanted_triangular(55, 100) == pytest.approx((1 + 0.5 * 31) / 32)
+    assert rate_at(55, decay="slanted", total=100) == slanted_triangular(55, 100)
+    with pytest.raises(ConfigError, match="cosine, linear"):
+        rate_at(1, decay="sudden", total=10)
