@@ -119,7 +119,9 @@ class _Summed(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         wanted = zip(ctx.saved_tensors, ctx.needs_input_grad, strict=False)
-        return (*[part * grad.to(part.dtype) if needed else None for part, needed in wanted], None, None)
+        # In the dtype of the loss: a factor rounded to bfloat16 would scale all gradients by up to 0.4 %.
+        scaled = [(part.to(grad.dtype) * grad).to(part.dtype) if needed else None for part, needed in wanted]
+        return (*scaled, None, None)
 
 
 def _full_losses(
