@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         MissingExtra,
         OutputError,
     )
+    from elmokit.language_model import LanguageModel, Perplexity
     from elmokit.model import Elmo, ElmoOutput, word_ids
     from elmokit.nn.bilm import BilmState
     from elmokit.nn.scalar_mix import ScalarMix
@@ -41,10 +42,12 @@ __all__ = [
     "Embedder",
     "EngineError",
     "InputError",
+    "LanguageModel",
     "LayerError",
     "LstmConfig",
     "MissingExtra",
     "OutputError",
+    "Perplexity",
     "ScalarMix",
     "Segmenter",
     "Word",
@@ -68,6 +71,7 @@ _HOMES = {
         "MissingExtra",
         "OutputError",
     ),
+    "elmokit.language_model": ("LanguageModel", "Perplexity"),
     "elmokit.model": ("Elmo", "ElmoOutput", "word_ids"),
     "elmokit.nn.bilm": ("BilmState",),
     "elmokit.nn.scalar_mix": ("ScalarMix",),

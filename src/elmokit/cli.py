@@ -22,18 +22,29 @@ from elmokit.commands.base import Command, warn
 from elmokit.commands.compare import Compare
 from elmokit.commands.convert import Convert
 from elmokit.commands.embed import Embed
+from elmokit.commands.evaluate import Evaluate
 from elmokit.commands.info import Info
+from elmokit.commands.predict import Predict
 from elmokit.errors import ElmoError
 
 __all__ = ["main"]
 
-COMMANDS: dict[str, type[Command]] = {"compare": Compare, "embed": Embed, "info": Info, "convert": Convert}
+COMMANDS: dict[str, type[Command]] = {
+    "compare": Compare,
+    "embed": Embed,
+    "info": Info,
+    "convert": Convert,
+    "evaluate": Evaluate,
+    "predict": Predict,
+}
 SUMMARY = """ELMo: a vector for each word in its sentence.
 
 elmo compare   how alike is one word across sentences
 elmo embed     files of text in, files of vectors out
 elmo info      what a model is made of
 elmo convert   from one model format to another
+elmo evaluate  how well a model predicts a text
+elmo predict   next words, previous words, substitutes of a word
 
 `elmo COMMAND --help` explains a command; `elmo --version` tells the version."""
 

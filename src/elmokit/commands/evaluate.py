@@ -1,0 +1,93 @@
+"""`elmo evaluate`: how well a model predicts a text.
+
+Files of text arrive; perplexity in both directions leaves, as a table or as JSON. The work is
+`LanguageModel.perplexity`; here stand its options, the files and the progress bar.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from elmokit.commands.base import DEFAULT_MODEL, Command, Model, given_model, say
+
+if TYPE_CHECKING:
+    from elmokit.embed.lines import LineReader
+    from elmokit.scores import Perplexity
+
+__all__ = ["Evaluate"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate(Command):
+    """Measure how well a model predicts a text: its perplexity, forward, backward and mean.
+
+    All files count as one text. Every word of the model's vocabulary is in the race; a word outside it is scored as
+    <UNK>. A prediction is made for each word and for the end of each sentence. Blank lines do not count.
+
+    Example: elmo evaluate heldout.txt --model my-model
+    """
+
+    files: Annotated[
+        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TEXT...", help_behavior_hint="(required)")
+    ]
+    """Text files in UTF-8 (.gz, .bz2, .xz too); - reads standard input. Each line is split into sentences and words."""
+    model: Model = DEFAULT_MODEL
+    tokenised: bool = False
+    """Each line is one sentence whose words stand between spaces; take them as they are."""
+    state: Literal["zero", "carry"] = "zero"
+    """What the model remembers at the start of a sentence: nothing, or its row of the batch before."""
+    batch_size: Annotated[
+        int | None,
+        tyro.conf.arg(metavar="N", help_behavior_hint="(default: as many as fit a number of words; 64 with carry)"),
+    ] = None
+    """Sentences read at once."""
+    json: bool = False
+    """Print one JSON object instead of the table."""
+
+    def run(self) -> None:
+        """Read the files and print what the model thought of them."""
+        from elmokit.embed.lines import LineReader
+        from elmokit.language_model import LanguageModel
+
+        reader = LineReader(self.files)
+        model = LanguageModel.from_pretrained(given_model(self.model))
+        start = time.perf_counter()
+        result = model.perplexity(self._lines(reader), state=self.state, batch_size=self.batch_size)
+        words_per_second = result.words / (time.perf_counter() - start)
+        if self.json:
+            about = {"model": self.model, "state": self.state}
+            facts = {**about, **dataclasses.asdict(result), "words": result.words}
+            say(json.dumps({**facts, "words_per_second": round(words_per_second)}, ensure_ascii=False))
+        else:
+            for line in _table(result, words_per_second):
+                say(line)
+
+    def _lines(self, reader: LineReader) -> Iterator[str | list[str]]:
+        from tqdm import tqdm
+
+        with tqdm(total=reader.bytes_total, unit="B", unit_scale=True, disable=None, leave=False) as bar:
+            for line in reader:
+                text = line.text()
+                if text.strip():
+                    yield [word for word in text.split(" ") if word] if self.tokenised else text
+                if line.number % 100 == 0:
+                    bar.update(reader.bytes_done - bar.n)
+
+
+def _table(result: Perplexity, words_per_second: float) -> Iterator[str]:
+    yield "perplexity"
+    yield f"  forward            {result.forward:12,.2f}"
+    yield f"  backward           {result.backward:12,.2f}"
+    yield f"  mean               {result.mean:12,.2f}"
+    yield f"words                {result.words:12,}"
+    yield f"sentences            {result.sentences:12,}"
+    yield f"outside vocabulary   {result.oov_rate:12.2%}"
+    yield f"bits per byte        {result.bits_per_byte:12.3f}"
+    yield f"words/s              {words_per_second:12,.0f}"

@@ -1,0 +1,60 @@
+"""`elmo predict`: the words a model expects next, or before, or in the place of another.
+
+A piece of text arrives; a short list of words with their probabilities leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from elmokit.commands.base import DEFAULT_MODEL, Command, Model, given_model, say
+
+__all__ = ["Predict"]
+
+EXPLAINED = {"</S>": "</S>  (the sentence ends)", "<S>": "<S>  (the sentence begins)"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predict(Command):
+    """Show which words a model expects after a text, before it, or in the place of one of its words.
+
+    Probabilities are those among the words of the model's vocabulary.
+
+    Example: elmo predict "The cat sat on the" --model my-model
+
+    Example: elmo predict "She sat by the river bank." --substitutes bank --model my-model
+    """
+
+    text: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TEXT")]
+    """The beginning of a sentence (with --backward its end, with --substitutes all of it); put it in quotes."""
+    model: Model = DEFAULT_MODEL
+    top: Annotated[int, tyro.conf.arg(metavar="N")] = 5
+    """How many words to show."""
+    backward: bool = False
+    """Show the words expected before the text instead of after it."""
+    substitutes: Annotated[str | None, tyro.conf.arg(metavar="WORD", help_behavior_hint="")] = None
+    """Show the words that could stand in the place of this word of the text."""
+    occurrence: Annotated[int, tyro.conf.arg(metavar="N")] = 1
+    """Which one to replace, if the word stands in the text more than once: 2 for the second."""
+
+    def run(self) -> None:
+        """Ask the model and print one line a word."""
+        from elmokit.errors import InputError
+        from elmokit.language_model import LanguageModel
+
+        if self.substitutes is None and self.occurrence != 1:
+            raise InputError("--occurrence says which word to replace: it needs --substitutes WORD")
+        if self.substitutes is not None and self.backward:
+            raise InputError("--substitutes looks in both directions already: leave out --backward")
+        if self.substitutes is not None and self.occurrence < 1:
+            raise InputError(f"--occurrence is {self.occurrence}: expected 1 (the first) or more")
+        model = LanguageModel.from_pretrained(given_model(self.model))
+        if self.substitutes is not None:
+            best = model.substitutes(self.text, self.substitutes, top=self.top, occurrence=self.occurrence - 1)
+        else:
+            best = model.predict(self.text, top=self.top, direction="backward" if self.backward else "forward")
+        for word, probability in best:
+            say(f"{probability:7.2%}  {EXPLAINED.get(word, word)}")
