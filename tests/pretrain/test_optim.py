@@ -83,11 +83,13 @@ def test_padding_with_zeros_changes_nothing():
 
 
 def test_small_shapes_share_a_larger_one():
-    assert shared_shapes([(16, 32), (48, 64), (112, 1024), (128, 1024), (2048, 2048)]) == {
+    shapes = [(16, 32), (48, 64), (112, 1024), *[(128, 1024)] * 36, (128, 2048), (2048, 2048)]
+    assert shared_shapes(shapes) == {
         (16, 32): (128, 1024),
         (48, 64): (128, 1024),
         (112, 1024): (128, 1024),
-        (128, 1024): (128, 1024),
+        (128, 1024): (128, 1024),  # 36 of them: padding would double the work
+        (128, 2048): (128, 2048),
         (2048, 2048): (2048, 2048),  # too large to be padded to
     }
 

@@ -28,7 +28,7 @@ __all__ = ["Muon", "newton_schulz"]
 
 # x (a + b x² + c x⁴) drives every singular value in (0, 1] into about 0.7..1.2 in five steps (Jordan et al. 2024).
 _LINEAR, _CUBIC, _QUINTIC = 3.4445, -4.7750, 2.0315
-# Matrices up to this size are padded to the shape of larger ones, and no larger than this.
+# Matrices of one shape are padded to another only where they then hold no more numbers than this together.
 _PADDED_NUMBERS = 2**18
 
 
@@ -85,8 +85,9 @@ class Muon(torch.optim.Optimizer):
             if group["weight_decay"]:
                 weight.mul_(1 - group["lr"] * group["rate"] * group["weight_decay"])
         for batch in self._batches_of(active):
-            orthogonal_BRC = newton_schulz(batch.gather(updates), steps=first["steps"]) * batch.sizes_B11
-            batch.subtract(orthogonal_BRC, weights, lr=first["lr"])
+            orthogonal_BRC = newton_schulz(batch.gather(updates), steps=first["steps"])
+            # The rate may be a tensor, which a recorded step reads anew at every replay.
+            batch.subtract(orthogonal_BRC * (batch.sizes_B11 * first["lr"]), weights)
 
     def _batches_of(self, active: list[tuple[Tensor, dict[str, Any]]]) -> list[_Batch]:
         """The batches of these weights; made once, and again only when other weights learn."""
@@ -95,7 +96,7 @@ class Muon(torch.optim.Optimizer):
             places = [
                 _Place(number, p.shape, group["parts"], group["rate"]) for number, (p, group) in enumerate(active)
             ]
-            shapes = shared_shapes([place.shape for place in places])
+            shapes = shared_shapes([place.shape for place in places for _ in range(place.parts)])
             grouped: dict[tuple[int, int], list[_Place]] = {}
             for place in places:
                 grouped.setdefault(shapes[place.shape], []).append(place)
@@ -121,15 +122,16 @@ def newton_schulz(matrices_BRC: Tensor, *, steps: int = 5) -> Tensor:
 
 
 def shared_shapes(shapes: Sequence[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, int]]:
-    """For each shape the one it is computed in: its own, or for a small one the smallest other that holds it."""
-    distinct = sorted(set(shapes), key=math.prod)
+    """For each shape the one it is computed in: its own, or, where little is padded, the smallest other that holds it.
+
+    Arguments:
+        shapes: rows and columns of every matrix, equal ones repeated.
+    """
+    distinct = sorted(set(shapes), key=math.prod, reverse=True)
     shared: dict[tuple[int, int], tuple[int, int]] = {}
-    for shape in reversed(distinct):  # the largest first, so that what is padded to is never padded itself
-        holds = [
-            other
-            for other in distinct
-            if other in shared.values() and math.prod(other) <= _PADDED_NUMBERS and _fits(shape, other)
-        ]
+    for shape in distinct:  # the largest first, so that what is padded to is never padded itself
+        count = shapes.count(shape)
+        holds = [o for o in set(shared.values()) if _fits(shape, o) and count * math.prod(o) <= _PADDED_NUMBERS]
         shared[shape] = min(holds, key=math.prod) if holds else shape
     return shared
 
@@ -177,11 +179,18 @@ class _Batch:
         """The matrices (B, R, C) inside these tensors, padded with zeros where they are smaller."""
         rows, columns = self.shape
         views = [place.view(tensors[place.number]) for place in self.places]
-        return torch.cat([F.pad(v, (0, columns - v.shape[2], 0, rows - v.shape[1])) for v in views])
+        return torch.cat(
+            [
+                view
+                if place.shape == self.shape
+                else F.pad(view, (0, columns - view.shape[2], 0, rows - view.shape[1]))
+                for place, view in zip(self.places, views, strict=True)
+            ]
+        )
 
-    def subtract(self, updates_BRC: Tensor, weights: Sequence[Tensor], *, lr: float) -> None:
+    def subtract(self, updates_BRC: Tensor, weights: Sequence[Tensor]) -> None:
         """Move the matrices inside these weights against the updates."""
         parts = updates_BRC.split([place.parts for place in self.places])
         inside = [place.view(weights[place.number]) for place in self.places]
         cut = [part[:, : view.shape[1], : view.shape[2]] for part, view in zip(parts, inside, strict=True)]
-        torch._foreach_add_(inside, cut, alpha=-lr)
+        torch._foreach_sub_(inside, cut)
