@@ -11,7 +11,7 @@ what ULMFiT's two tools need: learning rates that fall from group to group, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -109,16 +109,51 @@ class Optimiser:
 
     def step(self, lr_scale: float = 1.0) -> Tensor:
         """Clip, then move every parameter that has a gradient; gives the norm of the gradients before clipping."""
+        self._set_rates(lr_scale)
+        return self._move()
+
+    def recorded(self) -> Callable[[float], Tensor]:
+        """`step` as a CUDA graph, for gradients that stay where they are; after some ordinary steps.
+
+        Hundreds of small launches then cost the host next to nothing. Learning rates are tensors from now on.
+        """
+        for optimizer in self._both():
+            for group in optimizer.param_groups:
+                group["lr"] = torch.tensor(float(group["lr"]), device=group["params"][0].device)
+                group["capturable"] = True
+            for state in optimizer.state.values():  # AdamW counts its steps on the device then
+                if "step" in state:
+                    state["step"] = state["step"].to(optimizer.param_groups[0]["params"][0].device)
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            norm = self._move()
+
+        def replay(lr_scale: float) -> Tensor:
+            self._set_rates(lr_scale)
+            graph.replay()
+            return norm
+
+        return replay
+
+    def _both(self) -> list[torch.optim.Optimizer]:
+        return [optimizer for optimizer in (self._muon, self._rest) if optimizer is not None]
+
+    def _set_rates(self, lr_scale: float) -> None:
+        for optimizer in self._both():
+            base = self.config.muon_learning_rate if optimizer is self._muon else self.config.learning_rate
+            for group in optimizer.param_groups:
+                rate = base * lr_scale * (1.0 if optimizer is self._muon else group["rate"])
+                if isinstance(group["lr"], Tensor):
+                    group["lr"].fill_(rate)
+                else:
+                    group["lr"] = rate
+
+    def _move(self) -> Tensor:
         gradients = [p.grad for p in self._parameters.values() if p.grad is not None]
         norm = clip_gradients(gradients, self.config.clip_norm, scale=self.config.loss_scale)
-        if self._muon is not None:
-            for group in self._muon.param_groups:
-                group["lr"] = self.config.muon_learning_rate * lr_scale
-            self._muon.step()
-        if self._rest is not None:
-            for group in self._rest.param_groups:
-                group["lr"] = self.config.learning_rate * lr_scale * group["rate"]
-            self._rest.step()
+        for optimizer in self._both():
+            optimizer.step()
         return norm
 
     def zero_grad(self) -> None:

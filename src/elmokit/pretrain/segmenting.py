@@ -22,6 +22,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from itertools import count
 from typing import NamedTuple
 
@@ -218,12 +219,12 @@ def serve() -> None:
     os.dup2(2, 1)  # a segmenter that prints must not garble the answers
     segmenting: Segmenting = pickle.load(sys.stdin.buffer)
     gc.disable()  # looking for cycles among a million new words a second takes a third of the time
-    for number in count(1):
-        try:
+    # The parent closes our input when it is done, and both pipes are broken when it was killed.
+    with suppress(EOFError, BrokenPipeError):
+        for number in count(1):
             data: bytes = pickle.load(sys.stdin.buffer)
-        except EOFError:
-            return
-        pickle.dump(_answer(data, segmenting), answers, protocol=5)
-        answers.flush()
-        if number % BLOCKS_PER_COLLECTION == 0:  # a foreign segmenter may make some
-            gc.collect()
+            pickle.dump(_answer(data, segmenting), answers, protocol=5)
+            answers.flush()
+            if number % BLOCKS_PER_COLLECTION == 0:  # a foreign segmenter may make some
+                gc.collect()
+    os._exit(0)  # at once: closing a broken pipe would only complain

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ from elmokit.pretrain.stepping import GraphStepper, Stepper
 __all__ = ["HeldOut", "TrainingError", "held_out_perplexity", "train"]
 
 LOG_EVERY_SECONDS = 2.0
+RECORD_AFTER = 3  # steps after which a GPU's optimiser step is recorded: its state is there then
 
 
 class TrainingError(ElmoError, RuntimeError):
@@ -75,6 +77,8 @@ def train(
         report: is handed every line of the log.
     """
     began = time.monotonic()
+    # The thread that prepares batches must not keep the one that feeds the GPU waiting for its turn (5 ms by default).
+    sys.setswitchinterval(1e-4)
     model_folder = Path(destination)
     folder = model_folder.with_name(model_folder.name + ".training")
     place = _Place.here(device)
@@ -189,6 +193,8 @@ class _Run:
         next_evaluation = _next(self.tokens, config.evaluate_every)
         next_checkpoint = _next(self.tokens, config.checkpoint_every)
         meter = _Meter(self)
+        move: Callable[[float], Any] = self.optimizer.step
+        first_step = self.step
         bar = tqdm(total=total, initial=self.tokens, unit="w", unit_scale=True, disable=None if self.place.is_first else True)
         with bar, Prefetcher(self.reader) as batches:
             while self.tokens < total:
@@ -197,7 +203,9 @@ class _Run:
                 self.step += 1
                 self.stepper.zero_grad()
                 self.stepper.step(batch, self.step)
-                self.optimizer.step(self._rate())
+                if isinstance(self.stepper, GraphStepper) and self.step == first_step + RECORD_AFTER:
+                    move = self.optimizer.recorded()
+                move(self._rate())
                 meter.count(batch)
                 bar.update(batch.global_tokens)
                 late = deadline is not None and time.monotonic() > deadline
@@ -444,3 +452,10 @@ def _stepper(
 
 def _next(tokens: int, every: int) -> int:
     return (tokens // every + 1) * every
+
+
+if __name__ == "__main__":
+    from elmokit.pretrain.arguments import parsed
+
+    _config, _values = parsed()
+    train(_values.pop("texts"), _values.pop("destination"), _config, **_values)

@@ -17,7 +17,8 @@ from torch import Tensor
 
 __all__ = ["convolve_and_pool"]
 
-WORDS, CHANNELS, SPLITS = 64, 128, 16
+WORDS, CHANNELS, SPLITS = 64, 128, 40
+WORDS_BACK = 16  # of a program that goes back to the characters: few words, so that there are programs enough
 
 
 def convolve_and_pool(characters_UTE: Tensor, weight_KEw: Tensor, bias_K: Tensor) -> Tensor:
@@ -56,8 +57,9 @@ class _ConvolveAndPool(torch.autograd.Function):
         d_best_UK = d_best_UK.contiguous()
         d_characters = torch.zeros_like(characters_UTE, dtype=torch.float32)
         tile = _tile(weight_wEK)
-        _characters_kernel[(triton.cdiv(num_words, WORDS),)](
-            weight_wEK, place_UK, d_best_UK, d_characters, num_words, num_columns, num_channels, **tile, num_warps=8
+        back = tile | {"BU": WORDS_BACK}
+        _characters_kernel[(triton.cdiv(num_words, WORDS_BACK),)](
+            weight_wEK, place_UK, d_best_UK, d_characters, num_words, num_columns, num_channels, **back, num_warps=4
         )
         # Each split sums its share of the words; the splits are summed in a fixed order, so a step is reproducible.
         splits = min(SPLITS, triton.cdiv(num_words, WORDS))
