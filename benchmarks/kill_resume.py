@@ -4,8 +4,9 @@
     python benchmarks/kill_resume.py --kills 2 --lines 500 --formats npy     a quick look
 
 For each format a job runs undisturbed in a process of its own. Then, ten times, the same job is started anew, killed at
-a random moment of its duration, resumed, and (every other time) killed and resumed again; the output must have the
-bytes of the undisturbed one, and nothing else may lie beside it. Moments are drawn from a seed that is printed.
+a random moment, resumed, and (every other time) killed and resumed again; the output must have the bytes of the
+undisturbed one, and nothing else may lie beside it. A moment is a random number of finished parts, or the assembly of
+the output, and a random time after it: on a busy machine the clock alone would find most jobs at their start.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ def trials(folder: Path, text: Path, embedder: Embedder, name: str, rng: random.
     whole = folder / name / f"out{SUFFIXES[name]}"
     whole.parent.mkdir()
     started = time.perf_counter()
-    assert run(text, whole, embedder, resume=False) == 0
+    job = Job(text, whole, embedder)
+    num_parts = job.watch(until=None)
+    assert job.wait() == 0
     duration = time.perf_counter() - started
     expected = contents(whole.parent)
     moments, failures = [], 0
@@ -70,33 +73,63 @@ def trials(folder: Path, text: Path, embedder: Embedder, name: str, rng: random.
         output = folder / f"{name}-{trial}" / whole.name
         output.parent.mkdir()
         for attempt in range(1 + trial % 2):
-            run(text, output, embedder, resume=attempt > 0, kill_after=rng.uniform(0, duration / (1 + attempt)))
+            job = Job(text, output, embedder, resume=attempt > 0)
+            job.watch(
+                until=min(rng.randint(0, num_parts + 4), num_parts + 1)
+            )  # past the last part: while the output is assembled
+            time.sleep(rng.uniform(0, duration / num_parts))
+            job.kill()
             moments.append(stage(output))
-        if run(text, output, embedder, resume=True) != 0 or contents(output.parent) != expected:
+        if Job(text, output, embedder, resume=True).wait() != 0 or contents(output.parent) != expected:
             failures += 1
             print(f"{name}, trial {trial}: the resumed output differs")
         shutil.rmtree(output.parent)
     size = sum(len(data) for data in expected.values())
-    print(f"{name}: {size / 1e6:.1f} MB in {duration:.1f} s; {len(moments)} kills in {kills} jobs, {failures} differ")
-    print(f"  found at the kill: {'; '.join(moments)}")
+    print(f"{name}: {size / 1e6:.1f} MB, {num_parts} parts; {len(moments)} kills in {kills} jobs, {failures} differ")
+    print(f"  found at the kill: {'; '.join(moments)}", flush=True)
     return failures
 
 
-def run(text: Path, output: Path, embedder: Embedder, *, resume: bool, kill_after: float | None = None) -> int:
-    """The job in a process of its own; its exit code, or minus the signal that ended it."""
-    child = os.fork()
-    if child == 0:
-        try:
-            embed_files(text, output, embedder=embedder, resume=resume, dtype="float32", segment_words=1024)
-            os._exit(0)
-        except BaseException as problem:  # whatever it is, the child may not go on as a second parent
-            print(f"{output.name}: {problem!r}", flush=True)
-            os._exit(1)
-    if kill_after is not None:
-        time.sleep(kill_after)
-        os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status)
+class Job:
+    """A job in a process of its own."""
+
+    def __init__(self, text: Path, output: Path, embedder: Embedder, *, resume: bool = False) -> None:
+        self.partial = output.with_name(f"{output.name}.partial")
+        self._code: int | None = None
+        self._child = os.fork()
+        if self._child == 0:
+            try:
+                embed_files(text, output, embedder=embedder, resume=resume, dtype="float32", segment_words=1024)
+                os._exit(0)
+            except BaseException as problem:  # whatever it is, the child may not go on as a second parent
+                print(f"{output.name}: {problem!r}", flush=True)
+                os._exit(1)
+
+    def watch(self, until: int | None) -> int:
+        """Wait for so many parts (one more than there are: for the assembly), or for the end; the parts seen."""
+        seen = 0
+        while self._code is None:
+            seen = max(seen, len(list(self.partial.glob("part-????????"))))
+            if until is not None and seen + (self.partial / "assembly").exists() >= until:
+                break
+            self._ended(os.WNOHANG)
+            time.sleep(0.001)
+        return seen
+
+    def kill(self) -> None:
+        if self._code is None:
+            os.kill(self._child, signal.SIGKILL)
+            self.wait()
+
+    def wait(self) -> int:
+        """The exit code, or minus the signal that ended it."""
+        while self._code is None:
+            self._ended(0)
+        return self._code
+
+    def _ended(self, flag: int) -> None:
+        pid, status = os.waitpid(self._child, flag)
+        self._code = os.waitstatus_to_exitcode(status) if pid else None
 
 
 def stage(output: Path) -> str:

@@ -9,7 +9,6 @@ from elmokit.characters import (
     WordAndCharacterScheme,
     WordScheme,
     scheme_for,
-    trimmed_columns,
 )
 from elmokit.config import CharConfig, ElmoConfig, WordConfig
 from elmokit.errors import ConfigError, InputError
@@ -27,18 +26,6 @@ def naive_bytes(word, max_length=50):
         inside = list(word.encode("utf-8", "ignore")[: max_length - 2])
     symbols = [258, *inside, 259]
     return [symbol + 1 for symbol in symbols + [260] * (max_length - len(symbols))]
-
-
-def naive_features(ids_NC, widths, seed=0):
-    """Convolutions and max-pool over all columns, window by window."""
-    random = np.random.default_rng(seed)
-    table = random.integers(-9, 9, (ids_NC.max() + 1, 4)).astype(float)  # whole numbers: sums are exact in any order
-    features = []
-    for width in widths:
-        kernel = random.integers(-9, 9, (width * 4, 3)).astype(float)
-        windows = [table[ids_NC[:, i : i + width]].reshape(len(ids_NC), -1) for i in range(ids_NC.shape[1] - width + 1)]
-        features.append(np.max([window @ kernel for window in windows], axis=0))
-    return np.concatenate(features, axis=1)
 
 
 @pytest.mark.parametrize(
@@ -132,6 +119,19 @@ def test_word_rows():
     assert WordScheme(["<oov>", "<bos>", "<eos>"]).word_ids(["x"]).tolist() == [[1]]
 
 
+def test_words_are_cut_before_they_are_looked_up():
+    scheme = WordScheme(["<S>", "</S>", "<UNK>", "bank"], max_length=4)
+    assert scheme.word_ids(["bank", "banks", "ban"]).tolist() == [[4], [4], [3]]
+    assert scheme.count_cut(["bank", "banks"]) == 1
+
+
+def test_whose_markers_are_the_boundaries():
+    both = ["<S>", "</S>", "<bos>", "<eos>", "<oov>", "<UNK>"]
+    assert (WordScheme(both).begin_ids, WordScheme(both).word_ids(["x"])) == (1, 6)
+    swapped = WordScheme(both, swaps_markers=True)
+    assert (swapped.begin_ids, swapped.end_ids, swapped.word_ids(["x"])) == (3, 4, 5)
+
+
 def test_row_numbers_instead_of_words():
     scheme = WordScheme(None, num_words=10)
     assert scheme.word_ids([0, "9", np.int32(3)]).tolist() == [[1], [10], [4]]
@@ -150,7 +150,7 @@ def test_a_vocabulary_without_unknown_refuses_unknown_words():
 
 def test_word_and_characters_side_by_side():
     characters = UnicodeScheme(ALPHABET, 5, swaps_markers=True)
-    scheme = WordAndCharacterScheme(WordScheme(["<bos>", "<eos>", "<oov>", "aba", "abab"]), characters)
+    scheme = WordAndCharacterScheme(WordScheme(["<bos>", "<eos>", "<oov>", "aba", "abab"], max_length=3), characters)
     words = ["aba", "abab", "b"]
     ids = scheme.word_ids(words)
     assert ids[:, 0].tolist() == [4, 4, 3], "ELMoForManyLangs cuts a word before it looks it up"
@@ -179,32 +179,6 @@ def test_empty_batches():
     assert ByteScheme().batch_ids([]).shape == (0, 0, 50)
     assert ByteScheme().batch_ids([[], []]).shape == (2, 0, 50)
     assert WordScheme(None).batch_ids([[], [4]]).tolist() == [[[0]], [[5]]]
-
-
-@pytest.mark.parametrize("scheme", [ByteScheme(), UnicodeScheme(ALPHABET, 50)])
-@pytest.mark.parametrize("words", [["a"], ["a" * 60], ["ab", "a" * 48, ""], ["aa", "<S>", "<bos>"], ["a" * 44, "b"]])
-def test_trimming_changes_nothing(scheme, words):
-    widths = (1, 2, 3, 7)
-    ids_NC = np.concatenate([scheme.word_ids(words), np.zeros((1, 50), dtype=np.int64)])
-    kept = trimmed_columns(ids_NC, max(widths))
-    longest = min(50, max(2 + len(word) for word in words))
-    assert kept <= min(50, longest + 7)
-    difference = naive_features(ids_NC, widths) - naive_features(ids_NC[:, :kept], widths)
-    assert np.abs(difference).max() == 0.0
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.lists(st.lists(st.integers(0, 3), min_size=12, max_size=12), min_size=1, max_size=4), st.integers(1, 5))
-def test_trimming_is_exact_for_any_ids(rows, width):
-    ids_NC = np.array(rows)
-    kept = trimmed_columns(ids_NC, width)
-    assert np.abs(naive_features(ids_NC, (1, width)) - naive_features(ids_NC[:, :kept], (1, width))).max() == 0.0
-
-
-def test_trimming_follows_the_longest_word():
-    assert trimmed_columns(ByteScheme().word_ids(["the", "bank"]), 7) == 4 + 2 + 7
-    assert trimmed_columns(ByteScheme().word_ids([]), 7) == 7
-    assert trimmed_columns(ByteScheme().word_ids(["x" * 45]), 7) == 50
 
 
 @pytest.mark.parametrize("scheme", [ByteScheme(), UnicodeScheme(ALPHABET, 9), WordScheme(["<S>", "</S>", "<UNK>"])])

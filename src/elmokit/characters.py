@@ -32,7 +32,6 @@ __all__ = [
     "WordAndCharacterScheme",
     "WordScheme",
     "scheme_for",
-    "trimmed_columns",
 ]
 
 # Symbols of the byte scheme after the 256 bytes (bilm-tf, data.py); their ids are one higher.
@@ -171,7 +170,10 @@ class UnicodeScheme(Scheme):
 
     def word_ids(self, words: Sequence[str]) -> np.ndarray:
         """(N, C) int64 ids of N words."""
-        cut = self.cut(words)
+        words = _listed(words)
+        if not all(isinstance(word, str) for word in words):
+            raise _not_a_word(words)
+        cut = [word[: self.num_characters] for word in words]
         lengths_N = np.fromiter(map(len, cut), np.int64, len(cut))
         code_points = np.frombuffer("".join(cut).encode("utf-32-le", "surrogatepass"), dtype="<u4")
         ids = self._ids_of_code_points[np.minimum(code_points, len(self._ids_of_code_points) - 1)]
@@ -181,13 +183,6 @@ class UnicodeScheme(Scheme):
         ids_NC[np.arange(len(cut)), lengths_N + 1] = self._end
         _place_boundaries(ids_NC, cut, {"<bos>": self.begin_ids, "<eos>": self.end_ids})
         return ids_NC
-
-    def cut(self, words: Sequence[str]) -> list[str]:
-        """The words as this scheme sees them: their first `max_length - 2` characters."""
-        words = _listed(words)
-        if not all(isinstance(word, str) for word in words):
-            raise _not_a_word(words)
-        return [word[: self.num_characters] for word in words]
 
     def count_cut(self, words: Sequence[str]) -> int:
         """How many words are longer than `max_length - 2` characters or hold a NUL."""
@@ -214,6 +209,9 @@ class WordScheme(Scheme):
         vocabulary: row r is `vocabulary[r]`; names the boundaries and the unknown word as `<S> </S> <UNK>` or
             `<bos> <eos> <oov>`. `None` for row numbers.
         num_words: rows of the model's table: without a vocabulary, a number past it is refused.
+        max_length: characters of a word that are looked up: a longer one is found by its beginning. `None` for all.
+        swaps_markers: a vocabulary of ELMoForManyLangs: its boundaries are `<bos> <eos>` even if it holds `<S> </S>`,
+            which are ordinary words there.
 
     Example:
         >>> WordScheme(["<S>", "</S>", "<UNK>", "bank"]).word_ids(["bank", "shore"]).tolist()
@@ -224,10 +222,18 @@ class WordScheme(Scheme):
 
     columns = 1
 
-    def __init__(self, vocabulary: Sequence[str] | None, *, num_words: int | None = None) -> None:
-        self._num_words = num_words
+    def __init__(
+        self,
+        vocabulary: Sequence[str] | None,
+        *,
+        num_words: int | None = None,
+        max_length: int | None = None,
+        swaps_markers: bool = False,
+    ) -> None:
+        self._num_words, self._max_length = num_words, max_length
         self._rows = None if vocabulary is None else {word: row for row, word in enumerate(vocabulary)}
-        begin, end, self._unknown = (0, 1, 2) if self._rows is None else _special_rows(self._rows)
+        names = VOCABULARY_SPECIALS[::-1] if swaps_markers else VOCABULARY_SPECIALS
+        begin, end, self._unknown = (0, 1, 2) if self._rows is None else _special_rows(self._rows, names)
         self.begin_ids = np.array([begin + 1], dtype=np.int64)
         self.end_ids = np.array([end + 1], dtype=np.int64)
 
@@ -239,7 +245,7 @@ class WordScheme(Scheme):
         elif not all(isinstance(word, str) for word in words):
             raise _not_a_word(words)
         else:
-            rows = [self._rows.get(word, self._unknown) for word in words]
+            rows = [self._rows.get(word[: self._max_length], self._unknown) for word in words]
             if None in rows:
                 raise InputError(
                     f"the word {words[rows.index(None)]!r:.60} is not among the {len(self._rows)} of the vocabulary, "
@@ -248,9 +254,9 @@ class WordScheme(Scheme):
         return np.array(rows, dtype=np.int64).reshape(-1, 1) + 1
 
     def count_cut(self, words: Sequence[str]) -> int:
-        """Always 0: a word of any length is one row."""
-        _listed(words)
-        return 0
+        """How many words are longer than `max_length`; without one, a word of any length is one row."""
+        words, limit = _listed(words), self._max_length
+        return 0 if limit is None else sum(isinstance(word, str) and len(word) > limit for word in words)
 
     def _numbered(self, word: Any) -> int:  # noqa: ANN401
         row = -1
@@ -270,8 +276,7 @@ class WordAndCharacterScheme(Scheme):
 
     Arguments:
         words: the scheme of column 0.
-        characters: the scheme of the others. ELMoForManyLangs cuts a word to its characters before it looks
-            the word up, so with a `UnicodeScheme` an overlong word is found by its beginning.
+        characters: the scheme of the others.
     """
 
     def __init__(self, words: WordScheme, characters: ByteScheme | UnicodeScheme) -> None:
@@ -282,7 +287,7 @@ class WordAndCharacterScheme(Scheme):
 
     def word_ids(self, words: Sequence[str]) -> np.ndarray:
         """(N, C) int64 ids of N words."""
-        words = self._characters.cut(words) if isinstance(self._characters, UnicodeScheme) else _listed(words)
+        words = _listed(words)
         return np.concatenate([self._words.word_ids(words), self._characters.word_ids(words)], axis=1)
 
     def count_cut(self, words: Sequence[str]) -> int:
@@ -311,33 +316,13 @@ def scheme_for(
             _check_rows("vocabulary", len(vocabulary), config.words.num_words)
         elif characters is not None:
             raise ConfigError("a model of words and characters needs its vocabulary, but none came with it")
-        words = WordScheme(vocabulary, num_words=config.words.num_words)
+        num_words, max_length = config.words.num_words, config.words.max_length
+        words = WordScheme(vocabulary, num_words=num_words, max_length=max_length, swaps_markers=swaps_markers)
     if words is not None and characters is not None:
         return WordAndCharacterScheme(words, characters)
     scheme = words if characters is None else characters
     assert scheme is not None, "ElmoConfig refuses a model without words and characters"
     return scheme
-
-
-def trimmed_columns(ids_NC: np.ndarray, widest_filter: int) -> int:
-    """How many leading columns the character convolutions need to see: the result is the same to the last bit.
-
-    Past its last marker a word is padding of one id, so every convolution window there has one value; one such
-    window of each width is enough for the max-pool. That holds for any ids and any padding id, since a word's
-    padding is taken to be whatever run of equal ids ends its row.
-
-    Arguments:
-        ids_NC: character ids of N words (no word column).
-        widest_filter: width of the widest convolution.
-
-    Example:
-        >>> trimmed_columns(ByteScheme().word_ids(["the", "bank"]), widest_filter=7)
-        13
-    """
-    ids_NC = np.asarray(ids_NC)
-    differs_C = (ids_NC[:, :-1] != ids_NC[:, -1:]).any(axis=0)
-    longest = int(differs_C.nonzero()[0].max(initial=-1)) + 1
-    return min(ids_NC.shape[1], longest + widest_filter)
 
 
 def _listed(words: Iterable[Any], what: str = "a list of words") -> list[Any] | tuple[Any, ...]:
@@ -375,12 +360,12 @@ def _place_boundaries(ids_NC: np.ndarray, words: Sequence[str], rows: dict[str, 
             ids_NC[[word == name for word in words]] = ids_C
 
 
-def _special_rows(rows: dict[str, int]) -> tuple[int, int, int | None]:
-    for begin, end, unknown in VOCABULARY_SPECIALS:
+def _special_rows(rows: dict[str, int], names: Sequence[tuple[str, str, str]]) -> tuple[int, int, int | None]:
+    for begin, end, unknown in names:
         if begin in rows and end in rows:
             return rows[begin], rows[end], rows.get(unknown)
-    names = " or ".join(" ".join(names[:2]) for names in VOCABULARY_SPECIALS)
-    raise ConfigError(f"the vocabulary of {len(rows)} words names no sentence boundaries: expected {names} among them")
+    either = " or ".join(f"{begin} {end}" for begin, end, _ in names)
+    raise ConfigError(f"the vocabulary of {len(rows)} words names no sentence boundaries: expected {either} among them")
 
 
 def _checked_length(max_length: int) -> int:

@@ -82,14 +82,18 @@ class WordConfig:
     Arguments:
         num_words: rows of the table, without the row for "no word".
         dim: width of a word vector.
+        max_length: characters of a word that are looked up, `None` for all (ELMoForManyLangs cuts at 48).
     """
 
     num_words: int
     dim: int
+    max_length: int | None = None
 
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
         _positive("words", num_words=self.num_words, dim=self.dim)
+        if self.max_length is not None:
+            _positive("words", max_length=self.max_length)
 
 
 @dataclass(frozen=True)

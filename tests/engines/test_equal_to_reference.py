@@ -80,8 +80,10 @@ def test_same_gradients(name, problem):
     def gradients(engine):
         leaves = [part.requires_grad_() for recurrence in recurrences for part in tensors_of(recurrence)]
         results = engine_named(engine)(recurrences, batch_sizes, clips)
-        loss = sum((outputs * outputs.detach().cos()).sum() + state[0].sin().sum() + state[1].square().sum()
-                   for outputs, state in results)
+        loss = sum(
+            (outputs * outputs.detach().cos()).sum() + state[0].sin().sum() + state[1].square().sum()
+            for outputs, state in results
+        )
         grads = torch.autograd.grad(loss, leaves, allow_unused=True)
         return [torch.zeros_like(leaf) if grad is None else grad for leaf, grad in zip(leaves, grads, strict=True)]
 
@@ -92,8 +94,8 @@ def test_same_gradients(name, problem):
 def test_clipping_is_really_reached_in_these_problems():
     recurrence = random_recurrence(0, 40, 4, 5, 7, 3, torch.float64)
     sizes = [4] * 10
-    (clipped, state), = engine_named("reference")([recurrence], sizes, Clips(0.3, 0.1))
-    (free, _), = engine_named("reference")([recurrence], sizes, Clips(None, None))
+    ((clipped, state),) = engine_named("reference")([recurrence], sizes, Clips(0.3, 0.1))
+    ((free, _),) = engine_named("reference")([recurrence], sizes, Clips(None, None))
     assert clipped.abs().amax() == pytest.approx(0.1)
     assert state.cell_BH.abs().amax() == pytest.approx(0.3)
     assert not torch.allclose(clipped, free.clamp(-0.1, 0.1), atol=1e-3)

@@ -97,6 +97,28 @@ def test_characters_alone_and_words_alone(tmp_path, left_out, kept):
     assert (checkpoint.alphabet is None, checkpoint.vocabulary is None) == (kept == "words", kept == "characters")
 
 
+def test_words_alone_are_cut_before_they_are_looked_up(tmp_path):
+    checkpoint = load_manylangs(write_manylangs(tmp_path, np.random.default_rng(1), char_dim=0))
+    assert checkpoint.config.words is not None and checkpoint.config.words.max_length == 48
+    assert checkpoint.vocabulary is not None
+    checkpoint.vocabulary[checkpoint.vocabulary.index("river")] = "r" * 48
+    scheme = checkpoint.scheme()
+    assert scheme.word_ids(["r" * 60]).tolist() == scheme.word_ids(["r" * 48]).tolist()
+    assert scheme.word_ids(["r" * 60]).tolist() != scheme.word_ids(["never seen"]).tolist()
+
+
+@pytest.mark.parametrize("char_dim", [0, 4])
+def test_the_markers_of_bilm_tf_are_ordinary_words(tmp_path, char_dim):
+    write_manylangs(tmp_path, np.random.default_rng(1), char_dim=char_dim)
+    dictionary = tmp_path / "word.dic"
+    dictionary.write_text(dictionary.read_text().replace("river\t", "<S>\t").replace("bank\t", "</S>\t"))
+    checkpoint = load_manylangs(tmp_path)
+    scheme, vocabulary = checkpoint.scheme(), checkpoint.vocabulary
+    assert vocabulary is not None and {"<S>", "</S>"} <= set(vocabulary)
+    rows = [int(ids[0]) - 1 for ids in (scheme.begin_ids, scheme.end_ids, *scheme.word_ids(["<S>", "</S>"]))]
+    assert [vocabulary[row] for row in rows] == ["<bos>", "<eos>", "<S>", "</S>"]
+
+
 def test_clips_of_0_are_off(tmp_path):
     lstm = load_manylangs(write_manylangs(tmp_path, np.random.default_rng(1), cell_clip=0, proj_clip=None)).config.lstm
     assert (lstm.cell_clip, lstm.projection_clip) == (None, None)
@@ -108,7 +130,7 @@ def test_the_architecture_is_found_by_its_name(tmp_path, given):
     change_json(tmp_path / "config.json", lambda values: values.update(config_path=given))
     checkpoint = load_manylangs(tmp_path)
     assert checkpoint.config.lstm.cell_dim == 12
-    assert checkpoint.metadata["architecture"] == str(tmp_path / "arch.json")
+    assert checkpoint.metadata == {"architecture": "arch.json"}, "no path of this machine"
 
 
 def test_the_architecture_may_lie_where_the_path_says(folder):

@@ -33,9 +33,7 @@ def test_backward_is_forward_on_the_reversed_sentence():
     layers, _ = bilm(words, lengths=[6, 4])
     for row, length in enumerate([6, 4]):
         reversed_layers, _ = bilm(words[row : row + 1, :length].flip(1), lengths=[length])
-        torch.testing.assert_close(
-            layers[:, row, :length, 4:], reversed_layers[:, 0, :, :4].flip(1), atol=1e-6, rtol=0
-        )
+        torch.testing.assert_close(layers[:, row, :length, 4:], reversed_layers[:, 0, :, :4].flip(1), atol=1e-6, rtol=0)
 
 
 def test_directions_are_independent(bilm):

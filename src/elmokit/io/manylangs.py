@@ -57,7 +57,7 @@ def looks_like_manylangs(folder: Path) -> bool:
 def load_manylangs(folder: Path) -> Checkpoint:
     """The checkpoint of an ELMoForManyLangs folder; what is amiss is a `CheckpointError` naming file and tensor."""
     folder = Path(folder)
-    architecture, found = _architecture(folder)
+    architecture, found, name = _architecture(folder)
     encoder, embedder = (_section(architecture, name, found) for name in ("encoder", "token_embedder"))
     _refuse_other_networks(encoder, embedder, found)
     alphabet = _dictionary(folder / "char.dic", LETTER_SPECIALS) if _size(embedder, "char_dim", found) else None
@@ -77,15 +77,15 @@ def load_manylangs(folder: Path) -> Checkpoint:
         vocabulary=vocabulary,
         format="manylangs",
         path=folder,
-        metadata={"architecture": found},
+        metadata={"architecture": name},
     )
 
 
 # ---- config.json and the architecture it points to ----
 
 
-def _architecture(folder: Path) -> tuple[dict[str, Any], str]:
-    """The architecture, and words that say where it was found: as given, by its name in the folder, or built in."""
+def _architecture(folder: Path) -> tuple[dict[str, Any], str, str]:
+    """The architecture, words that say where it was found (as given, in the folder, built in), and its name alone."""
     arguments = read_json(folder / "config.json")
     given = arguments.get("config_path")
     if not isinstance(given, str) or not given:
@@ -97,8 +97,9 @@ def _architecture(folder: Path) -> tuple[dict[str, Any], str]:
     name = given.replace("\\", "/").rsplit("/", 1)[-1]
     for path in (folder / given, folder / name):
         if os.path.isfile(path):  # unlike Path.is_file, false also for names that no system takes
-            return read_json(path), str(path)
-    return DEFAULT_ARCHITECTURE, f"the built-in default architecture ({name!r:.80} is not in {folder})"
+            return read_json(path), str(path), name
+    found = f"the built-in default architecture ({name!r:.80} is not in {folder})"
+    return DEFAULT_ARCHITECTURE, found, "built-in default"
 
 
 def _section(architecture: dict[str, Any], name: str, found: str) -> dict[str, Any]:
@@ -157,7 +158,9 @@ def _config(
         if vocabulary is not None:
             dim = _size(embedder, "word_dim", found)
             known = _by_row("word.dic", vocabulary, state.num_rows("word_emb_layer.embedding.weight", dim))
-            words = WordConfig(num_words=len(known), dim=dim)
+            # The original cuts a word, to leave room for two markers, before it looks it up: also without characters.
+            max_length = _size(embedder, "max_characters_per_token", found) - 2
+            words = WordConfig(num_words=len(known), dim=dim, max_length=max_length)
         lstm = LstmConfig(
             num_layers=_size(encoder, "n_layers", found),
             cell_dim=_size(encoder, "dim", found),
