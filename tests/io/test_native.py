@@ -11,7 +11,7 @@ from safetensors import safe_open
 
 from elmokit.config import CharConfig, ElmoConfig, LstmConfig, WordConfig
 from elmokit.errors import CheckpointError, OutputError
-from elmokit.io import expected_shapes, load, num_parameters, save
+from elmokit.io import Checkpoint, expected_shapes, load, num_parameters, save
 from elmokit.io.checkpoint import optional_shapes
 
 DATA = Path(__file__).parents[1] / "data"
@@ -173,3 +173,22 @@ def test_a_list_of_another_length_is_refused_on_saving(random_checkpoint, tmp_pa
     config = replace(tiny_config, words=WordConfig(3, 2))
     with pytest.raises(OutputError, match="vocabulary has 1 entries and its table 3 rows"):
         save(random_checkpoint(config, vocabulary=["one"]), tmp_path / "out")
+
+
+def test_an_int8_output_layer_comes_back_within_half_a_step(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    lstm = LstmConfig(num_layers=1, cell_dim=6, projection_dim=4)
+    config = ElmoConfig(CharConfig(dim=2, filters=((1, 3),), num_highways=0), lstm=lstm)
+    tensors = {name: torch.randn(shape, generator=generator) for name, shape in expected_shapes(config).items()}
+    weight, bias = torch.randn(5, 4, generator=generator), torch.randn(5, generator=generator)
+    weight[2] = 0
+    softmax = {"softmax.weight": weight, "softmax.bias": bias}
+    words = ["<S>", "</S>", "<UNK>", "a", "b"]
+    save(Checkpoint(config, tensors, softmax=softmax, output_words=words), tmp_path / "m", softmax_dtype="int8")
+    with safe_open(tmp_path / "m" / "softmax.safetensors", framework="pt") as file:
+        assert file.get_tensor("softmax.weight").dtype == torch.int8
+    loaded = load(tmp_path / "m", softmax=True)
+    assert loaded.output_words == words
+    step = weight.abs().amax(dim=1, keepdim=True) / 127
+    assert ((loaded.softmax["softmax.weight"] - weight).abs() <= step / 2 + 1e-6).all()
+    assert torch.equal(loaded.softmax["softmax.bias"], bias)

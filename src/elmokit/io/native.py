@@ -4,7 +4,8 @@
     model.safetensors    the weights by the names of `expected_shapes`, float32 or float16
     alphabet.json        the symbols, for models that read Unicode characters
     words.json           the rows of the word table, when they have names
-    softmax.safetensors  softmax.weight and softmax.bias, when the model brings its output layer
+    softmax.safetensors  softmax.weight and softmax.bias, when the model brings its output layer; the weight may be
+                         int8 with a float32 softmax.scale a row
     vocab.txt            the words of that output layer, one a line
     README.md            the model card
 
@@ -34,7 +35,7 @@ __all__ = ["FORMAT_VERSION", "load_native", "looks_like_native", "save_native"]
 
 FORMAT_VERSION = 1
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
-ALWAYS_FLOAT32 = ("mix.", "canonical.")  # a frozen mix may hold -9e10, which float16 cannot
+ALWAYS_FLOAT32 = ("mix.", "canonical.", "softmax.scale")  # a frozen mix may hold -9e10, which float16 cannot
 
 
 def looks_like_native(folder: Path) -> bool:
@@ -65,15 +66,20 @@ def load_native(folder: Path, *, softmax: bool = False, copies: bool = False) ->
     if values.get("has_words"):
         checkpoint.vocabulary = read_json_words(folder / "words.json")
     if softmax and (folder / "softmax.safetensors").exists():
-        checkpoint.softmax = read_safetensors(folder / "softmax.safetensors", lambda shapes: None, copies=copies)
+        checkpoint.softmax = _unscaled(
+            read_safetensors(folder / "softmax.safetensors", lambda shapes: None, copies=copies, allows_int8=True),
+            folder / "softmax.safetensors",
+        )
         if (folder / "vocab.txt").exists():
             checkpoint.output_words = read_words(folder / "vocab.txt")
     checkpoint.check(str(folder))
     return checkpoint
 
 
-def save_native(checkpoint: Checkpoint, folder: Path, *, dtype: str = "float32") -> None:
-    """Write the model into an existing folder."""
+def save_native(
+    checkpoint: Checkpoint, folder: Path, *, dtype: str = "float32", softmax_dtype: str | None = None
+) -> None:
+    """Write the model into an existing folder; the output layer in `softmax_dtype`, or like the rest."""
     config = checkpoint.config
     values = {
         "format_version": FORMAT_VERSION,
@@ -90,7 +96,9 @@ def save_native(checkpoint: Checkpoint, folder: Path, *, dtype: str = "float32")
     if checkpoint.vocabulary is not None:
         _write_json(folder / "words.json", checkpoint.vocabulary)
     if checkpoint.softmax is not None:
-        _save_tensors(checkpoint.softmax, folder / "softmax.safetensors", dtype)
+        softmax = _scaled(checkpoint.softmax) if softmax_dtype == "int8" else checkpoint.softmax
+        stored_dtype = dtype if softmax_dtype in (None, "int8") else softmax_dtype
+        _save_tensors(softmax, folder / "softmax.safetensors", stored_dtype)
         if checkpoint.output_words is not None:
             write_words(folder / "vocab.txt", checkpoint.output_words)
     (folder / "README.md").write_text(_card(checkpoint, dtype), encoding="utf-8")
@@ -124,12 +132,35 @@ def _save_tensors(tensors: dict[str, Tensor], path: Path, dtype: str) -> None:
     stored = {}
     for name, tensor in tensors.items():
         kind = torch.float32 if name.startswith(ALWAYS_FLOAT32) else DTYPES[dtype]
+        kind = torch.int8 if tensor.dtype == torch.int8 else kind
         values = tensor.detach().to("cpu", kind).contiguous()
-        if kind != torch.float32 and not all(extreme.isfinite() for extreme in values.aminmax()):
+        if kind == torch.float16 and not all(extreme.isfinite() for extreme in values.aminmax()):
             raise CheckpointError(f"{name} holds numbers too large for {dtype}; save the model as float32")
         stored[name] = values
     save_file(stored, path, metadata={"format": "pt"})
     shutil.copymode(path.with_name("config.json"), path)  # safetensors makes files that only their owner can read
+
+
+def _scaled(softmax: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The output layer with its weight as int8: each row times a scale that makes its largest number 127."""
+    weight = softmax["softmax.weight"].float()
+    scale_V = weight.abs().amax(dim=1).clamp_min(1e-12) / 127
+    rounded = (weight / scale_V.unsqueeze(1)).round().to(torch.int8)
+    return {**softmax, "softmax.weight": rounded, "softmax.scale": scale_V}
+
+
+def _unscaled(softmax: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """The output layer as numbers, whichever way it was stored."""
+    scale_V = softmax.pop("softmax.scale", None)
+    if scale_V is None:
+        return softmax
+    weight = softmax.get("softmax.weight", torch.empty(0))
+    if weight.dim() != 2 or scale_V.shape != weight.shape[:1]:
+        raise CheckpointError(
+            f"{path}: softmax.scale should have a number for each of the {len(weight):,} rows of softmax.weight, "
+            f"found shape {tuple(scale_V.shape)}; fetch the file anew"
+        )
+    return {**softmax, "softmax.weight": weight * scale_V.unsqueeze(1)}
 
 
 def _write_json(path: Path, values: object, *, indent: int | None = None) -> None:

@@ -27,7 +27,11 @@ BYTES = {"F16": 2, "BF16": 2, "F32": 4}
 
 
 def read_safetensors(
-    path: Path, check: Callable[[dict[str, tuple[int, ...]]], None], *, copies: bool = False
+    path: Path,
+    check: Callable[[dict[str, tuple[int, ...]]], None],
+    *,
+    copies: bool = False,
+    allows_int8: bool = False,
 ) -> dict[str, Tensor]:
     """The tensors of a file as float32.
 
@@ -35,8 +39,9 @@ def read_safetensors(
         path: the file.
         check: given every name and shape before a tensor is read; raises what it thinks of them.
         copies: read into memory of our own, so that the file may go away on any system.
+        allows_int8: whether numbers may be stored as int8, for a caller that knows their scale.
     """
-    shapes = _checked_shapes(path)
+    shapes = _checked_shapes(path, {**BYTES, "I8": 1} if allows_int8 else BYTES)
     check(shapes)
     try:
         with safe_open(path, framework="pt") as file:
@@ -50,7 +55,7 @@ def read_safetensors(
     return {name: tensor.float() for name, tensor in tensors.items()}
 
 
-def _checked_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+def _checked_shapes(path: Path, num_bytes: dict[str, int]) -> dict[str, tuple[int, ...]]:
     header, data_bytes = _header(path)
     shapes = {}
     for name, entry in header.items():
@@ -63,11 +68,11 @@ def _checked_shapes(path: Path) -> dict[str, tuple[int, ...]]:
             whole, kind, shape, begin, end = False, None, (), 0, 0
         if not whole:
             raise CheckpointError(f"{path}: the header's entry for {name!r:.80} is no tensor; fetch the file anew")
-        if kind not in BYTES:
+        if kind not in num_bytes:
             raise CheckpointError(
-                f"{path}: {name!r:.80} should be stored as one of {', '.join(BYTES)}, found {kind!r:.20}"
+                f"{path}: {name!r:.80} should be stored as one of {', '.join(num_bytes)}, found {kind!r:.20}"
             )
-        if not begin <= end <= data_bytes or end - begin != BYTES[kind] * prod(shape):
+        if not begin <= end <= data_bytes or end - begin != num_bytes[kind] * prod(shape):
             raise CheckpointError(
                 f"{path}: the header claims bytes {begin:,} to {end:,} for {name!r:.80}, the file has "
                 f"{data_bytes:,}; it is truncated or damaged: fetch it anew"
