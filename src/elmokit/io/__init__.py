@@ -73,7 +73,7 @@ def save(
         dest: the folder, new or empty.
         format: `"native"`, or `"allennlp"` for tools of 2018 (bytes or words in, float32).
         dtype: how weights are stored; they load as float32 either way.
-        softmax_dtype: how the output layer's weight is stored, `"int8"` for a quarter of the room; like the rest if unset.
+        softmax_dtype: how the output layer is stored, `"int8"` for a quarter of the room; like the rest if unset.
         overwrite: replace a folder at `dest` that holds a model of this format and nothing else.
     """
     if format not in OWN_FILES or dtype not in ("float32", "float16"):
