@@ -1,0 +1,197 @@
+"""Vectors of words that others have trained: GloVe's and word2vec's text files, or gensim's KeyedVectors.
+
+A path (plain, `.gz` or `.bz2`) or an object of gensim arrives; words and one array leave. A line holds a word and its
+numbers, between blanks; word2vec's and fastText's files begin with a line that says how many words of which width
+follow, GloVe's do not. Some words of `glove.840B` hold blanks themselves, so lines are read from their right end.
+
+Only numpy is needed here. Shapes: V words, E width of a vector.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import zlib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+import numpy as np
+
+from elmokit.errors import CheckpointError
+
+__all__ = ["WordVectors", "read_vectors", "vectors_width"]
+
+OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+LONGEST_LINE = 1 << 20  # bytes; the widest published vectors take 20,000
+BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError)
+
+
+@dataclass(frozen=True)
+class WordVectors:
+    """Words and their vectors.
+
+    Arguments:
+        words: V different words.
+        table_VE: (V, E) float32, their vectors in the same order.
+    """
+
+    words: list[str]
+    table_VE: np.ndarray
+
+    @property
+    def width(self) -> int:
+        """E."""
+        return self.table_VE.shape[1]
+
+
+def read_vectors(source: str | os.PathLike[str] | Any, *, only: Collection[str] | None = None) -> WordVectors:  # noqa: ANN401
+    """The vectors of a file or of gensim's KeyedVectors; of a word that comes twice, the first.
+
+    Arguments:
+        source: a path to GloVe or word2vec text, `.gz`, `.bz2` and `.xz` unpacked; or KeyedVectors.
+        only: the words to keep, so that a file larger than memory can be read; `None` for all.
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("my.vec").write_text("river 0.5 1\\nbank 0.25 2\\n")
+        >>> read_vectors("my.vec", only={"bank"}).table_VE
+        array([[0.25, 2.  ]], dtype=float32)
+    """
+    if not isinstance(source, (str, os.PathLike)):
+        return _from_gensim(source, only)
+    path = Path(source)
+    wanted = None if only is None else {word.encode("utf-8", "ignore") for word in only}
+    rows: dict[bytes, np.ndarray] = {}
+    width = 0
+    for line in _lines(path):
+        width = line.width
+        word = line.word()
+        if word not in rows and (wanted is None or word in wanted):
+            rows[word] = line.numbers()
+    try:
+        words = [word.decode("utf-8") for word in rows]
+    except UnicodeDecodeError as problem:
+        raise CheckpointError(f"{path}: expected UTF-8 text, found the word {problem.object[:40]!r}") from problem
+    table_VE = np.stack(list(rows.values())) if rows else np.empty((0, width), np.float32)
+    return WordVectors(words, table_VE)
+
+
+def vectors_width(source: str | os.PathLike[str] | Any) -> int:  # noqa: ANN401
+    """E, the width of the vectors, from the first lines of the file."""
+    if not isinstance(source, (str, os.PathLike)):
+        return int(_checked_gensim(source).vectors.shape[1])
+    return next(_lines(Path(source))).width
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One line of a file: read only as far as it is asked about."""
+
+    text: bytes
+    width: int
+    path: Path
+    number: int
+
+    def word(self) -> bytes:
+        """The word; a line with too few numbers is an error."""
+        if self.text.count(b" ") == self.width:  # the ordinary line: no need to split all of it
+            return self.text.partition(b" ")[0] or self._fail()
+        return self._split()[0]
+
+    def numbers(self) -> np.ndarray:
+        """(E,) float32."""
+        try:
+            numbers_E = np.array(self._split()[1:], dtype=np.float32)
+        except ValueError:
+            self._fail()
+        if not np.isfinite(numbers_E).all():
+            self._fail()
+        return numbers_E
+
+    def _split(self) -> list[bytes]:
+        pieces = self.text.rsplit(None, self.width)
+        # What is left of the numbers is the word, blanks and all; but not where it ends in one number more.
+        if len(pieces) != self.width + 1 or any(_is_number(part) for part in pieces[0].split()[1:][-1:]):
+            self._fail()
+        return pieces
+
+    def _fail(self) -> NoReturn:
+        raise CheckpointError(
+            f"{self.path}:{self.number}: expected a word and {self.width} numbers, found {self.text[:60]!r}; the file "
+            "is damaged, or no text (a binary word2vec file must be saved as text first, with gensim)"
+        )
+
+
+def _lines(path: Path) -> Iterator[_Line]:
+    """The lines with a vector; they must be as many as the header says, where there is one."""
+    count, promised, width = 0, None, None
+    for number, text in _numbered_lines(path):
+        fields = text.split() if width is None else []
+        if width is None and len(fields) == 2 and all(field.isdigit() for field in fields):
+            promised, width = (int(field) for field in fields)
+            if width < 1:
+                raise CheckpointError(f"{path}:1: the header says that vectors are {width} wide: expected 1 or more")
+            continue
+        if width is None:
+            width = _trailing_numbers(fields)
+            if not width:
+                raise CheckpointError(
+                    f"{path}:{number}: expected a word and its numbers, found {text[:60]!r}; is this a file of vectors?"
+                )
+        count += 1
+        yield _Line(text, width, path, number)
+    if promised is not None and count != promised:
+        raise CheckpointError(f"{path}: its first line promises {promised:,} words, found {count:,}; fetch it anew")
+    if not count:
+        raise CheckpointError(f"{path}: expected vectors of words, found none")
+
+
+def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    try:
+        with _opened(path) as file:
+            number = 0
+            while line := file.readline(LONGEST_LINE):
+                number += 1
+                if text := line.rstrip():  # bytes: only ASCII blanks; some words are others
+                    yield number, text
+    except BROKEN as problem:
+        raise CheckpointError(f"{path}: the vectors cannot be read: {problem}; fetch the file anew") from problem
+
+
+def _opened(path: Path) -> IO[bytes]:
+    if path.suffix in (".zip", ".bin", ".model", ".kv"):
+        raise CheckpointError(
+            f"{path}: expected GloVe or word2vec text, plain, .gz, .bz2 or .xz; unpack it, or save it as text with gensim"
+        )
+    return OPENERS[path.suffix](path, "rb") if path.suffix in OPENERS else path.open("rb")
+
+
+def _trailing_numbers(fields: list[bytes]) -> int:
+    count = 0
+    while count < len(fields) - 1 and _is_number(fields[-1 - count]):
+        count += 1
+    return count
+
+
+def _is_number(field: bytes) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def _checked_gensim(source: Any) -> Any:  # noqa: ANN401
+    if not hasattr(source, "index_to_key") or getattr(getattr(source, "vectors", None), "ndim", 0) != 2:
+        raise CheckpointError(f"expected a path to vectors or gensim's KeyedVectors, found {type(source).__name__}")
+    return source
+
+
+def _from_gensim(source: Any, only: Collection[str] | None) -> WordVectors:  # noqa: ANN401
+    words, table = list(_checked_gensim(source).index_to_key), source.vectors
+    kept = [row for row, word in enumerate(words) if only is None or word in only]
+    return WordVectors([words[row] for row in kept], np.asarray(table[kept], np.float32))
