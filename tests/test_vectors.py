@@ -26,7 +26,7 @@ def written(path, text):
 def test_glove_text(tmp_path, name):
     path = written(tmp_path / name, GLOVE)
     vectors = read_vectors(path)
-    assert vectors.words == ["the", "bank", ". . .", "at name@domain.com", "\u00a0"]  # words hold blanks; the first wins
+    assert vectors.words == ["the", "bank", ". . .", "at name@domain.com", "\u00a0"]  # the first wins
     np.testing.assert_array_equal(vectors.table_VE[:2], np.array([[0.5, -1, 2e-5], [1.5, 2, 3]], np.float32))
     assert vectors.table_VE.dtype == np.float32
     assert vectors.width == vectors_width(path) == 3

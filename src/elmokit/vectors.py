@@ -49,7 +49,7 @@ class WordVectors:
 
 
 def read_vectors(source: str | os.PathLike[str] | Any, *, only: Collection[str] | None = None) -> WordVectors:  # noqa: ANN401
-    """The vectors of a file or of gensim's KeyedVectors; of a word that comes twice, the first.
+    r"""The vectors of a file or of gensim's KeyedVectors; of a word that comes twice, the first.
 
     Arguments:
         source: a path to GloVe or word2vec text, `.gz`, `.bz2` and `.xz` unpacked; or KeyedVectors.
@@ -57,7 +57,7 @@ def read_vectors(source: str | os.PathLike[str] | Any, *, only: Collection[str] 
 
     Example:
         >>> from pathlib import Path
-        >>> _ = Path("my.vec").write_text("river 0.5 1\\nbank 0.25 2\\n")
+        >>> _ = Path("my.vec").write_text("river 0.5 1\nbank 0.25 2\n")
         >>> read_vectors("my.vec", only={"bank"}).table_VE
         array([[0.25, 2.  ]], dtype=float32)
     """
@@ -165,7 +165,8 @@ def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def _opened(path: Path) -> IO[bytes]:
     if path.suffix in (".zip", ".bin", ".model", ".kv"):
         raise CheckpointError(
-            f"{path}: expected GloVe or word2vec text, plain, .gz, .bz2 or .xz; unpack it, or save it as text with gensim"
+            f"{path}: expected GloVe or word2vec text, plain, .gz, .bz2 or .xz; "
+            "unpack it, or save it as text with gensim"
         )
     return OPENERS[path.suffix](path, "rb") if path.suffix in OPENERS else path.open("rb")
 
