@@ -6,11 +6,12 @@
     ├── LayerError            a layer this model does not have
     ├── InputError            text or ids that this model cannot take
     ├── OutputError           a result that cannot be written where it was asked for
+    ├── TrainingError         a training run that cannot go on (says which checkpoint is kept)
     ├── EngineError           an engine that cannot run here (says why, and which can)
     └── MissingExtra          a framework that is not installed (says the command)
 
-Each message says what was expected, what came, and what to do. All but `OutputError` and `MissingExtra`
-are also `ValueError`s, so code that never heard of elmokit still catches them.
+Each message says what was expected, what came, and what to do. All but `OutputError`, `TrainingError`
+and `MissingExtra` are also `ValueError`s, so code that never heard of elmokit still catches them.
 """
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "LayerError",
     "MissingExtra",
     "OutputError",
+    "TrainingError",
 ]
 
 
@@ -47,6 +49,10 @@ class InputError(ElmoError, ValueError):
 
 class OutputError(ElmoError, OSError):
     """A result that cannot be written where it was asked for."""
+
+
+class TrainingError(ElmoError, RuntimeError):
+    """A training run that cannot go on; the message says which checkpoint is kept."""
 
 
 class EngineError(ElmoError, ValueError):

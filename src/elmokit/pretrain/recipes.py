@@ -1,7 +1,8 @@
 """Recipes: functions that return a complete, typed description of a training run.
 
 A `TrainConfig` holds everything that decides what a run computes; where its text lies and where its model goes is said
-to `train` itself. `elmo train --recipe small --dropout 0.05` takes a recipe and replaces fields of it.
+to `train` itself. `elmo train --recipe small --dropout 0.05` takes a recipe and replaces fields of it (`arguments.py`).
+Nothing heavy is imported here, so that the command can explain every field at once.
 """
 
 from __future__ import annotations
@@ -10,13 +11,11 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from elmokit.config import ElmoConfig, WordConfig
+from elmokit.config import ElmoConfig
 from elmokit.errors import ConfigError
-from elmokit.pretrain.corpus import EncodedCorpus
-from elmokit.pretrain.counting import build_alphabet
-from elmokit.pretrain.schedules import Decay
+from elmokit.pretrain.schedules import Decay, rate_at
 
-__all__ = ["RECIPES", "TrainConfig", "medium", "original", "recipe_named", "small", "tiny_cpu"]
+__all__ = ["RECIPES", "TrainConfig", "bilm_tf", "medium", "original", "recipe_named", "small", "tiny_cpu"]
 
 Mode = Literal["sentences", "streams"]
 Input = Literal["characters", "words"]
@@ -25,10 +24,28 @@ Sampler = Literal["unigram", "log_uniform"]
 Optimiser = Literal["muon", "adamw", "adagrad"]
 Precision = Literal["auto", "float32", "bfloat16"]
 
+CHOICES = {
+    "mode": Mode,
+    "input": Input,
+    "output": Output,
+    "sampler": Sampler,
+    "optimiser": Optimiser,
+    "decay": Decay,
+    "precision": Precision,
+}
+POSITIVE = (
+    "tokens", "tokens_per_batch", "unroll", "num_negatives", "min_count", "learning_rate", "muon_learning_rate",
+    "clip_norm", "layer_decay", "evaluate_every", "checkpoint_every", "log_every",
+)  # fmt: skip
+STAGES = ("head_tokens", "unfreeze_every")
+LARGEST_WARMUP = 0.25  # of the run: one that is cut short for a try still reaches its full learning rate
+
 
 @dataclass(frozen=True)
 class TrainConfig:
     """Everything that decides what a training run computes.
+
+    "Words" counts predictions of one direction: the words of the text and one sentence end each.
 
     Arguments:
         model: the sizes of the network. Models trained here do not clip unless told: clipping guards old
@@ -38,25 +55,32 @@ class TrainConfig:
         min_count: words rarer than this stay outside the vocabulary.
         mode: whole `"sentences"` from zero state (how most people use the vectors), or endless `"streams"` with
             carried state and truncated gradients, as bilm-tf trained.
-        tokens: words to see in all; the learning rate decays towards this number.
+        tokens: words to see in all, over again if the text is shorter; the learning rate decays towards this number.
         tokens_per_batch: words of a step, both directions counted once.
         unroll: words of a window in `"streams"`.
         dropout: share of zeros in what each LSTM layer and the output layer read.
-        output: `"full"` softmax, `"sampled"`, or `"adaptive"`.
+        output: `"full"` softmax, `"sampled"`, or `"adaptive"` (rare words in narrower layers).
         num_negatives: words that a sampled softmax compares with.
-        sampler: where they come from: `"unigram"` (frequency to the power `sampler_power`) or bilm-tf's `"log_uniform"`.
+        sampler: where they come from: `"unigram"` (frequency to the power `sampler_power`) or `"log_uniform"` (by rank,
+            as in bilm-tf).
         sampler_power: the exponent of `"unigram"`.
         optimiser: `"muon"` on matrices with AdamW on the rest, `"adamw"`, or bilm-tf's `"adagrad"`.
         learning_rate: of AdamW or Adagrad.
         muon_learning_rate: of Muon.
         weight_decay: of AdamW and Muon, on matrices only.
-        warmup_tokens: words over which the learning rate rises from 0.
+        warmup_tokens: words over which the learning rate rises from 0; at most a quarter of the run is used for it.
         decay: how it falls afterwards.
         final_learning_rate: the share of it that is left at the end.
+        layer_decay: each layer group (words, each LSTM layer, output) learns at a rate so many times smaller than the
+            one above it; 2.6 in ULMFiT, 1 for the same rate everywhere.
+        head_tokens: words during which the output layer learns alone, when a model is gone on from; unset, a
+            twentieth of all if it is new, else none.
+        unfreeze_every: words after which the next layer group below learns too (gradual unfreezing); 0 for all at once.
         clip_norm: bound of the global gradient norm.
         precision: of encoder and LSTMs; `"auto"` is bfloat16 on a GPU and float32 on a CPU.
-        evaluate_every: words between held-out perplexities.
-        checkpoint_every: words between checkpoints.
+        evaluate_every: words between held-out perplexities; there is always one at the end.
+        checkpoint_every: words between checkpoints, which is what a killed run can lose.
+        log_every: words between lines of the log.
         seed: of everything random.
     """
 
@@ -80,28 +104,32 @@ class TrainConfig:
     warmup_tokens: int = 6_000_000
     decay: Decay = "cosine"
     final_learning_rate: float = 0.02
+    layer_decay: float = 1.0
+    head_tokens: int | None = None
+    unfreeze_every: int = 0
     clip_norm: float = 1.0
     precision: Precision = "auto"
     evaluate_every: int = 50_000_000
     checkpoint_every: int = 50_000_000
+    log_every: int = 1_000_000
     seed: int = 1
 
     def __post_init__(self) -> None:
         """Reject what cannot be run."""
-        choices = {"mode": Mode, "input": Input, "output": Output, "sampler": Sampler, "optimiser": Optimiser, "decay": Decay}
-        for name, kind in (choices | {"precision": Precision}).items():
+        for name, kind in CHOICES.items():
             value = getattr(self, name)
             if value not in get_args(kind):
                 raise ConfigError(f"{name} is {value!r}: use one of {', '.join(get_args(kind))}")
-        for name in ("tokens", "tokens_per_batch", "unroll", "num_negatives", "evaluate_every", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}: expected 1 or more")
+        for name in POSITIVE:
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}: expected a number above 0")
+        for name in ("weight_decay", "warmup_tokens", "final_learning_rate", "sampler_power", "seed", *STAGES):
+            if not (getattr(self, name) or 0) >= 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}: expected 0 or more")
         if self.vocabulary_size < 4:
             raise ConfigError(f"vocabulary_size is {self.vocabulary_size}: three special words and one real one need 4")
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"dropout is {self.dropout}: expected 0 or more, and less than 1")
-        if not self.learning_rate > 0 or not self.muon_learning_rate > 0:
-            raise ConfigError("learning rates must be above 0")
 
     @property
     def widest_filter(self) -> int:
@@ -109,19 +137,15 @@ class TrainConfig:
         characters = self.model.characters
         return max(width for width, _ in characters.filters) if characters and self.input == "characters" else 1
 
-    def model_for(self, corpus: EncodedCorpus) -> tuple[ElmoConfig, dict[str, Any]]:
-        """The model's sizes once its corpus is known, and the lists that its scheme needs (alphabet or vocabulary)."""
-        if self.input == "words":
-            words = WordConfig(corpus.vocabulary_size, self.model.lstm.projection_dim)
-            model = ElmoConfig(None, words, self.model.lstm, projects_words=False)
-            return model, {"vocabulary": corpus.vocabulary}
-        characters = self.model.characters
-        if characters is None or characters.scheme == "bytes":
-            return self.model, {}
-        counted = zip(corpus.vocabulary, corpus.counts_V.tolist(), strict=True)
-        alphabet = build_alphabet(counted, characters.num_symbols)
-        characters = dataclasses.replace(characters, num_symbols=len(alphabet))
-        return dataclasses.replace(self.model, characters=characters), {"alphabet": alphabet}
+    def rate(self, tokens: int) -> float:
+        """The multiplier of the learning rates of the step that makes it so many words."""
+        return rate_at(
+            tokens,
+            decay=self.decay,
+            total=self.tokens,
+            warmup=min(self.warmup_tokens, LARGEST_WARMUP * self.tokens),
+            floor=self.final_learning_rate,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as plain values, ready for JSON."""
@@ -145,6 +169,7 @@ def tiny_cpu() -> TrainConfig:
         warmup_tokens=100_000,
         evaluate_every=1_000_000,
         checkpoint_every=500_000,
+        log_every=20_000,
     )
 
 
@@ -163,7 +188,26 @@ def original() -> TrainConfig:
     return TrainConfig(model=unclipped(ElmoConfig.original()), output="sampled", learning_rate=4e-3)
 
 
-RECIPES = {"tiny_cpu": tiny_cpu, "small": small, "medium": medium, "original": original}
+def bilm_tf() -> TrainConfig:
+    """The original size as bilm-tf trained it, constant for constant: ten passes over the 1 Billion Word Benchmark."""
+    return TrainConfig(
+        model=ElmoConfig.original(),
+        vocabulary_size=793_471,
+        min_count=3,
+        mode="streams",
+        tokens=10 * 768_648_884,
+        tokens_per_batch=128 * 20,
+        output="sampled",
+        sampler="log_uniform",
+        optimiser="adagrad",
+        learning_rate=0.2,
+        clip_norm=10.0,
+        warmup_tokens=0,
+        decay="constant",
+    )
+
+
+RECIPES = {"tiny_cpu": tiny_cpu, "small": small, "medium": medium, "original": original, "bilm_tf": bilm_tf}
 
 
 def recipe_named(name: str) -> TrainConfig:

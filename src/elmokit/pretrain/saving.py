@@ -16,7 +16,6 @@ import torch
 from elmokit import io
 from elmokit.errors import CheckpointError, OutputError
 from elmokit.model import Elmo
-from elmokit.nn.softmax import Softmax
 from elmokit.pretrain.network import LanguageModelNetwork
 
 __all__ = ["Checkpoints", "save_model"]
@@ -48,7 +47,8 @@ class Checkpoints:
         except (OSError, RuntimeError) as problem:  # torch reports a full disk as a RuntimeError
             temporary.unlink(missing_ok=True)
             raise OutputError(
-                f"{path} could not be written ({problem}): the checkpoints before it are kept; make room, and go on"
+                f"{path} could not be written ({_reason(problem)}): the checkpoints before it are kept; make room, and "
+                "go on with the same command"
             ) from problem
         for old in self._paths()[:-KEPT]:
             old.unlink()
@@ -62,9 +62,15 @@ class Checkpoints:
             return torch.load(paths[-1], map_location=device, weights_only=True)
         except Exception as problem:
             raise CheckpointError(
-                f"{paths[-1]}: expected a checkpoint of this program, found something else ({problem}); "
+                f"{paths[-1]}: expected a checkpoint of this program, found something else ({_reason(problem)}); "
                 "remove the file to go on from the one before"
             ) from problem
+
+    @property
+    def last_step(self) -> int | None:
+        """The step of the last checkpoint, or `None` before the first."""
+        paths = self._paths()
+        return int(paths[-1].stem.removeprefix("step-")) if paths else None
 
     def _paths(self) -> list[Path]:
         return sorted(self.folder.glob("step-*.pt"))
@@ -83,8 +89,14 @@ def save_model(
     elmo = Elmo.from_checkpoint(checkpoint)
     state = elmo.canonical_state
     tensors["canonical.hidden"], tensors["canonical.cell"] = state.hidden[:, :, 0], state.cell[:, :, 0]
-    if isinstance(network.softmax, Softmax):
-        softmax = {name: value.detach().float().cpu() for name, value in network.softmax.state_dict().items()}
-        checkpoint.softmax = {f"softmax.{name}": value for name, value in softmax.items()}
-        checkpoint.output_words = list(vocabulary)
+    softmax = network.softmax.state_dict(prefix="softmax.")
+    checkpoint.softmax = {name: value.detach().float().cpu() for name, value in softmax.items()}
+    checkpoint.output_words = list(vocabulary)
     io.save(checkpoint, folder)
+
+
+def _reason(problem: Exception) -> str:
+    """What went wrong, as briefly as the exception allows."""
+    if isinstance(problem, OSError) and problem.strerror:
+        return problem.strerror
+    return " ".join(str(problem).split())[:200]

@@ -1,0 +1,114 @@
+"""A `TrainConfig` and a corpus become the parts of a run: network, optimiser, reader, stepper."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from elmokit.characters import Scheme
+from elmokit.config import ElmoConfig, WordConfig
+from elmokit.nn.sampling import Sampler
+from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
+from elmokit.pretrain.corpus import EncodedCorpus
+from elmokit.pretrain.counting import build_alphabet
+from elmokit.pretrain.network import LanguageModelNetwork
+from elmokit.pretrain.optim import OptimiserConfig
+from elmokit.pretrain.place import Place
+from elmokit.pretrain.reader import Reader, SentenceReader, StreamReader
+from elmokit.pretrain.recipes import TrainConfig
+from elmokit.pretrain.stepping import GraphStepper, Layout, Stepper
+
+__all__ = ["built_network", "built_reader", "built_stepper", "model_for", "optimiser_config"]
+
+BILM_TF_LOSS_SCALE = 20.0  # bilm-tf multiplies its loss by the 20 words of its window
+
+
+def model_for(config: TrainConfig, corpus: EncodedCorpus) -> tuple[ElmoConfig, dict[str, Any]]:
+    """The model's sizes once its corpus is known, and the lists that its scheme needs (alphabet or vocabulary)."""
+    model = config.model
+    if config.input == "words":
+        words = WordConfig(corpus.vocabulary_size, model.lstm.projection_dim)
+        return ElmoConfig(None, words, model.lstm, projects_words=False), {"vocabulary": corpus.vocabulary}
+    characters = model.characters
+    if characters is None or characters.scheme == "bytes":
+        return model, {}
+    counted = zip(corpus.vocabulary, corpus.counts_V.tolist(), strict=True)
+    alphabet = build_alphabet(counted, characters.num_symbols)
+    characters = dataclasses.replace(characters, num_symbols=len(alphabet))
+    return dataclasses.replace(model, characters=characters), {"alphabet": alphabet}
+
+
+def built_network(
+    config: TrainConfig, model: ElmoConfig, corpus: EncodedCorpus, device: torch.device
+) -> LanguageModelNetwork:
+    """The network with its first weights, which follow from the seed alone."""
+    width, size = model.lstm.projection_dim, corpus.vocabulary_size
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        if config.output == "adaptive":
+            softmax = AdaptiveSoftmax(size, width)
+        else:
+            softmax = Softmax(size, width, counts_V=torch.from_numpy(np.array(corpus.counts_V)))
+        network = LanguageModelNetwork(model, softmax, dropout=config.dropout, dtype=_dtype(config.precision, device))
+    return network.to(device)
+
+
+def optimiser_config(config: TrainConfig) -> OptimiserConfig:
+    """What the optimiser is told."""
+    return OptimiserConfig(
+        optimiser=config.optimiser,
+        learning_rate=config.learning_rate,
+        muon_learning_rate=config.muon_learning_rate,
+        weight_decay=config.weight_decay,
+        clip_norm=config.clip_norm,
+        loss_scale=BILM_TF_LOSS_SCALE if config.optimiser == "adagrad" else 1.0,
+    )
+
+
+def built_reader(config: TrainConfig, corpus: EncodedCorpus, scheme: Scheme, place: Place) -> Reader:
+    """The reader of this process's rows."""
+    shared: dict[str, Any] = {
+        "widest_filter": config.widest_filter, "seed": config.seed, "rank": place.rank, "world": place.world,
+    }  # fmt: skip
+    if config.mode == "streams":
+        rows = max(1, config.tokens_per_batch // config.unroll)
+        return StreamReader(corpus, scheme, rows=rows, unroll=config.unroll, **shared)
+    return SentenceReader(corpus, scheme, tokens_per_batch=config.tokens_per_batch, **shared)
+
+
+def built_stepper(
+    config: TrainConfig, network: LanguageModelNetwork, corpus: EncodedCorpus, scheme: Scheme, place: Place
+) -> Stepper:
+    """Recorded steps where they can be: on one GPU, whole sentences, an output layer whose shapes repeat."""
+    sampler = _sampler(config, corpus) if config.output == "sampled" else None
+    is_adaptive = config.output == "adaptive"
+    if place.device.type == "cuda" and place.world == 1 and config.mode == "sentences" and not is_adaptive:
+        layout = Layout.of(
+            config.tokens_per_batch,
+            columns=scheme.columns,
+            padding_id=int(scheme.begin_ids[-1]),
+            widest_filter=config.widest_filter,
+        )
+        return GraphStepper(network, layout, sampler=sampler, seed=config.seed)
+    wrapped = None
+    if place.world > 1:
+        # A cluster of rare words may have no target in a batch, and then no gradient.
+        wrapped = nn.parallel.DistributedDataParallel(network, find_unused_parameters=is_adaptive)
+    return Stepper(network, wrapped=wrapped, sampler=sampler, world=place.world, seed=config.seed)
+
+
+def _sampler(config: TrainConfig, corpus: EncodedCorpus) -> Sampler:
+    number = min(config.num_negatives, corpus.vocabulary_size - 1)
+    if config.sampler == "unigram":
+        return Sampler.unigram(corpus.counts_V, num_samples=number, alpha=config.sampler_power, seed=config.seed)
+    return Sampler.log_uniform(corpus.vocabulary_size, num_samples=number, seed=config.seed)
+
+
+def _dtype(precision: str, device: torch.device) -> torch.dtype:
+    if precision == "auto":
+        precision = "bfloat16" if device.type == "cuda" else "float32"
+    return getattr(torch, precision)

@@ -1,0 +1,116 @@
+"""The log of a run: `log.jsonl`, a line now and then, and whoever else wants to hear it.
+
+Lines are made at fixed numbers of words, and a run that goes on first drops the lines past its checkpoint. So the log
+of a run that was killed ten times tells the same losses as that of one that never was.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from elmokit.errors import OutputError
+from elmokit.pretrain.stepping import Stepper
+
+__all__ = ["Journal", "Meter", "Report"]
+
+Report = Callable[[dict[str, Any]], None]
+
+
+class Journal:
+    """Appends lines to the log.
+
+    Arguments:
+        path: of the file.
+        report: is handed every line, too.
+    """
+
+    def __init__(self, path: Path, report: Report | None = None) -> None:
+        self.path, self._report = path, report
+
+    def go_on_from(self, step: int) -> None:
+        """Drop what was written after that step, and a line that a kill cut off."""
+        if not self.path.is_file():
+            return
+        kept = [line for line in self.path.read_text(encoding="utf-8").splitlines() if _is_by(line, step)]
+        temporary = self.path.with_suffix(".tmp")
+        self._write(temporary, "w", "".join(line + "\n" for line in kept))
+        temporary.rename(self.path)
+
+    def add(self, line: dict[str, Any]) -> None:
+        """Write one line."""
+        self._write(self.path, "a", json.dumps(line) + "\n")
+        if self._report is not None:
+            self._report(line)
+
+    def _write(self, path: Path, mode: str, text: str) -> None:
+        try:
+            with path.open(mode, encoding="utf-8") as file:
+                file.write(text)
+        except OSError as problem:
+            raise OutputError(
+                f"{path} could not be written ({problem.strerror}): the checkpoints are kept; make room, and go on "
+                "with the same command"
+            ) from problem
+
+
+class Meter:
+    """Loss and speed since the last line of the log.
+
+    The sums of the loss lie in the stepper, on its device; here stands how many words they are of.
+
+    Arguments:
+        stepper: sums the losses.
+        total: adds numbers up over all processes.
+    """
+
+    def __init__(self, stepper: Stepper, total: Callable[[list[float]], list[float]]) -> None:
+        self._stepper, self._total = stepper, total
+        self._tokens = 0
+        self.restart_clock()
+
+    def count(self, tokens: int) -> None:
+        """So many words of all processes together were just read."""
+        self._tokens += tokens
+        self._timed_tokens += tokens
+
+    def restart_clock(self) -> None:
+        """Begin to measure speed anew: what was done in between was no training."""
+        self._since, self._timed_tokens = time.monotonic(), 0
+
+    def read(self) -> dict[str, float]:
+        """Mean loss of both directions and speed since this was last asked, and start anew."""
+        forward, backward = self._sums()
+        tokens, self._tokens = self._tokens, 0
+        self._stepper.loss_sums_2.zero_()
+        speed = self._timed_tokens / max(1e-9, time.monotonic() - self._since)
+        self.restart_clock()
+        return {
+            "loss": (forward + backward) / (2 * tokens),
+            "forward": forward / tokens,
+            "backward": backward / tokens,
+            "words_per_second": round(speed),
+        }
+
+    def state(self) -> dict[str, Any]:
+        """What a resumed run needs to make the same next line."""
+        return {"sums": self._sums(), "tokens": self._tokens}
+
+    def go_on_from(self, state: dict[str, Any], *, is_first: bool) -> None:
+        """Take a state up again; what all processes had lost, the first takes."""
+        self._tokens = state["tokens"]
+        if is_first:
+            self._stepper.loss_sums_2 += self._stepper.loss_sums_2.new_tensor(state["sums"])
+
+    def _sums(self) -> list[float]:
+        return self._total(self._stepper.loss_sums_2.tolist())
+
+
+def _is_by(line: str, step: int) -> bool:
+    try:
+        return json.loads(line)["step"] <= step
+    except (json.JSONDecodeError, KeyError, TypeError):
+        return False

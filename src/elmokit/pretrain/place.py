@@ -1,0 +1,83 @@
+"""Where a process of a run stands: which of how many it is, and on which device it computes.
+
+Alone, or one of several that `torchrun` started: then they find each other here, add up what each has, and wait for
+each other. Only the first speaks and writes files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+from torch import distributed
+from tqdm import tqdm
+
+from elmokit.errors import ConfigError
+
+__all__ = ["Place", "found_place"]
+
+# The others wait while the first process encodes the text, which may take hours. If one dies, torchrun ends the rest.
+PATIENCE = timedelta(days=2)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which of how many processes this is, and where it computes."""
+
+    rank: int
+    world: int
+    device: torch.device
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes and speaks."""
+        return self.rank == 0
+
+    def wait(self) -> None:
+        """Wait for all processes to come here."""
+        if self.world > 1:
+            distributed.barrier()
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        """The sums of these numbers over all processes, which must all ask."""
+        if self.world == 1:
+            return list(values)
+        sums = torch.tensor(values, dtype=torch.float64, device=self.device)
+        distributed.all_reduce(sums)
+        return sums.tolist()
+
+    def say(self, line: str) -> None:
+        """Show a line, above the progress bar if there is one."""
+        if self.is_first:
+            tqdm.write(line)
+
+
+@contextmanager
+def found_place(device: str | None = None) -> Iterator[Place]:
+    """This process's place, by what `torchrun` says; the processes part again at the end.
+
+    Arguments:
+        device: `"cpu"`, `"cuda"`, …; a GPU if there is one. With several processes each takes its own GPU.
+    """
+    kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(1, device=kind)
+    except (AssertionError, NotImplementedError, RuntimeError) as problem:
+        reason = str(problem).splitlines()[0].rstrip(".")
+        raise ConfigError(f"cannot compute on the device {kind!r} ({reason}): try cpu, or leave it out") from problem
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield Place(0, 1, torch.device(kind))
+        return
+    on_gpu = kind.startswith("cuda")
+    if on_gpu:
+        kind = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+        torch.cuda.set_device(kind)
+    distributed.init_process_group("nccl" if on_gpu else "gloo", timeout=PATIENCE)
+    try:
+        yield Place(distributed.get_rank(), distributed.get_world_size(), torch.device(kind))
+    finally:
+        distributed.destroy_process_group()

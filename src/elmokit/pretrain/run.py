@@ -1,0 +1,252 @@
+"""A run: everything that is held between steps, and the loop.
+
+An encoded corpus and a configuration arrive; a trained network leaves. A run is a function of its number of steps:
+killed and resumed, alone or on several processes, it passes the same batches, draws the same dropout and negatives, and
+logs the same losses, because all of them follow from the seed and the number of the step.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from elmokit.characters import scheme_for
+from elmokit.errors import TrainingError
+from elmokit.nn.bilm import BilmState
+from elmokit.nn.engines import best_for
+from elmokit.pretrain.building import built_network, built_reader, built_stepper, model_for, optimiser_config
+from elmokit.pretrain.corpus import EncodedCorpus
+from elmokit.pretrain.held_out import HeldOut, perplexity_of
+from elmokit.pretrain.journal import Journal, Meter, Report
+from elmokit.pretrain.optim import build_optimizer
+from elmokit.pretrain.place import Place
+from elmokit.pretrain.reader import Prefetcher
+from elmokit.pretrain.recipes import TrainConfig
+from elmokit.pretrain.saving import Checkpoints
+from elmokit.pretrain.stepping import GraphStepper
+
+__all__ = ["Run"]
+
+RECORD_AFTER = 3  # steps after which a GPU's optimiser step is recorded: its state is there then
+ASK_TIME_EVERY = 16  # steps between agreements of several processes on whether time is over
+MANY_PASSES = 20
+
+
+class Run:
+    """A network in training.
+
+    Arguments:
+        config: what to compute.
+        folder: where checkpoints and the log are.
+        corpus: what to learn from.
+        place: this process among those of the run.
+        held_out: the folder of the encoded held-out text, if there is one.
+        report: is handed every line of the log.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        folder: Path,
+        corpus: EncodedCorpus,
+        place: Place,
+        *,
+        held_out: Path | None = None,
+        report: Report | None = None,
+    ) -> None:
+        self.config, self.corpus, self.place = config, corpus, place
+        model, self.scheme_parts = model_for(config, corpus)
+        scheme = scheme_for(model, **self.scheme_parts)
+        self.network = built_network(config, model, corpus, place.device)
+        self.optimizer = build_optimizer(self.network, optimiser_config(config))
+        self.reader = built_reader(config, corpus, scheme, place)
+        self.stepper = built_stepper(config, self.network, corpus, scheme, place)
+        self.meter = Meter(self.stepper, place.total)
+        self.journal = Journal(folder / "log.jsonl", report)
+        self.checkpoints = Checkpoints(folder / "checkpoints")
+        self.held_out: HeldOut | None = None
+        if held_out is not None:
+            text = EncodedCorpus.open(held_out)
+            self.held_out = HeldOut(text, scheme, place, widest_filter=config.widest_filter)
+        self.step, self.tokens = 0, 0
+        self.evaluations: list[dict[str, float]] = []
+        self._has_told_speed = False
+
+    def introduce(self) -> None:
+        """Say what is about to be computed, for somebody who sees it for the first time."""
+        config, corpus, network = self.config, self.corpus, self.network
+        body, output = (sum(p.numel() for p in part.parameters()) for part in (network.body, network.softmax))
+        passes = config.tokens / self.reader.tokens_per_epoch
+        engine = best_for(self.place.device, network.dtype, network.body.bilm.clips)
+        processes = f", {self.place.world} processes" if self.place.world > 1 else ""
+        say = self.place.say
+        say(f"text        {corpus.num_tokens:,} words in {corpus.num_sentences:,} sentences")
+        say(
+            f"vocabulary  {corpus.vocabulary_size:,} words, {corpus.coverage:.1%} of the text; the others "
+            f"{'are <UNK>' if config.input == 'words' else 'are read by their letters and predicted as <UNK>'}"
+        )
+        say(
+            f"model       {body:,} parameters, {output:,} more in the output layer; "
+            f"a word's vector has {network.config.dim} numbers"
+        )
+        say(f"computes    on {self.place.device.type}{processes}, {engine}")
+        say(f"plan        {config.tokens:,} words ({passes:,.1f} times the text), {config.tokens_per_batch:,} a step")
+        if passes > MANY_PASSES:
+            say(f"            more than {MANY_PASSES} times is rarely worth it: --tokens N makes it shorter")
+
+    def resume(self) -> None:
+        """Go on from the last checkpoint, if there is one; what the log says beyond it is dropped."""
+        saved = self.checkpoints.latest(self.place.device)
+        if saved is not None:
+            self.network.load_state_dict(saved["network"])
+            self.optimizer.load_state_dict(saved["optimizer"])
+            self.reader.load_state_dict(saved["reader"])
+            self.step, self.tokens, self.evaluations = saved["step"], saved["tokens"], saved["evaluations"]
+            if saved["state"] is not None:
+                self.stepper.load_state(BilmState(*saved["state"]), self.place.rank)
+            if "meter" in saved:
+                self.meter.go_on_from(saved["meter"], is_first=self.place.is_first)
+            self.place.say(f"goes on     from its checkpoint at {self.tokens:,} words")
+        if self.place.is_first:
+            self.journal.go_on_from(self.step)
+
+    def go_on(self, deadline: float | None = None) -> bool:
+        """Train until all words are seen, or the deadline (of `time.monotonic`); says whether it was the former."""
+        config, first_step = self.config, self.step
+        every = {"log": config.log_every, "evaluate": config.evaluate_every, "save": config.checkpoint_every}
+        move: Callable[[float], Any] = self.optimizer.step
+        records = isinstance(self.stepper, GraphStepper) and config.optimiser != "adagrad"  # torch cannot record that
+        self.meter.restart_clock()
+        with self._bar() as bar, _short_turns(self.place), Prefetcher(self.reader) as batches:
+            while self.tokens < config.tokens:
+                batch, before = next(batches), self.tokens
+                self.tokens += batch.global_tokens
+                self.step += 1
+                self.stepper.zero_grad()
+                self.stepper.step(batch, self.step)
+                if records and self.step == first_step + RECORD_AFTER:
+                    move = self.optimizer.recorded()
+                move(config.rate(self.tokens))
+                self.meter.count(batch.global_tokens)
+                bar.update(batch.global_tokens)
+                is_last, is_late = self.tokens >= config.tokens, self._is_late(deadline)
+                due = {name for name, words in every.items() if is_last or before // words < self.tokens // words}
+                if "log" in due:
+                    self._log(bar)
+                if "evaluate" in due:
+                    self._evaluate()
+                if "save" in due or is_late:
+                    self._save(batches.state_dict())
+                if is_late and not is_last:
+                    return False
+        return True
+
+    def facts(self) -> dict[str, str]:
+        """What is known about the model, for its card."""
+        facts = {
+            "training_words": f"{self.tokens:,}",
+            "corpus": f"{self.corpus.num_tokens:,} words in {self.corpus.num_sentences:,} sentences",
+        }
+        if self.evaluations:
+            facts["held_out_perplexity"] = f"{self.evaluations[-1]['mean']:.2f}"
+        return facts
+
+    def note(self, line: dict[str, Any]) -> None:
+        """Add a line to the log, with the place it belongs to."""
+        if self.place.is_first:
+            self.journal.add({"kind": line.pop("kind"), "step": self.step, "tokens": self.tokens, **line})
+
+    def _log(self, bar: tqdm) -> None:
+        values = self.meter.read()
+        self._check_finite(values["loss"])
+        self.note({"kind": "train", **values, "rate": self.config.rate(self.tokens)})
+        left = self.config.tokens - self.tokens
+        if not self._has_told_speed and left > 0:
+            speed = values["words_per_second"]
+            self.place.say(f"speed       {speed:,} words/s: about {tqdm.format_interval(left / max(1, speed))} to go")
+            self._has_told_speed = True
+        bar.set_postfix_str(self._postfix(values["loss"]))
+
+    def _postfix(self, loss: float) -> str:
+        """Loss and perplexity, for the bar. A sampled loss is of fewer words, so it says nothing of perplexity."""
+        text = f"loss {loss:.3f}"
+        if self.config.output != "sampled":
+            text += f", perplexity {perplexity_of(loss):.1f}"
+        if self.evaluations:
+            text += f", held-out perplexity {self.evaluations[-1]['mean']:.1f}"
+        return text
+
+    def _evaluate(self) -> None:
+        if self.held_out is None:
+            return
+        perplexity = self.held_out.perplexity(self.network)
+        self.meter.restart_clock()
+        self.evaluations.append({"tokens": self.tokens, **perplexity})
+        self.note({"kind": "held-out", **perplexity})
+        self.place.say(
+            f"held-out perplexity after {self.tokens:,} words: forward {perplexity['forward']:.2f}, "
+            f"backward {perplexity['backward']:.2f}, mean {perplexity['mean']:.2f}"
+        )
+
+    def _save(self, reader_state: dict[str, Any]) -> None:
+        state = self.stepper.gathered_state() if self.config.mode == "streams" else None
+        meter = self.meter.state()
+        weights = [weight.detach() for weight in self.network.parameters()]
+        self._check_finite(sum(meter["sums"]) + float(torch.stack(torch._foreach_norm(weights)).sum()))  # pyright: ignore[reportPrivateImportUsage]
+        if self.place.is_first:
+            self.checkpoints.save(
+                self.step,
+                {
+                    "network": self.network.state_dict(),
+                    "optimizer": self.optimizer.state_dict(),
+                    "reader": reader_state,
+                    "step": self.step,
+                    "tokens": self.tokens,
+                    "evaluations": self.evaluations,
+                    "state": None if state is None else tuple(state),
+                    "meter": meter,
+                },
+            )
+        self.place.wait()
+        self.meter.restart_clock()
+
+    def _check_finite(self, value: float) -> None:
+        if not abs(value) < float("inf"):
+            kept = self.checkpoints.last_step
+            where = "there is no checkpoint yet" if kept is None else f"its checkpoint at step {kept:,} is kept"
+            raise TrainingError(
+                f"training diverged: a loss or weight is {value} by step {self.step:,} ({self.tokens:,} words); "
+                f"{where}. The same command with a smaller --learning-rate and --muon-learning-rate goes on from there"
+            )
+
+    def _is_late(self, deadline: float | None) -> bool:
+        if deadline is None or (self.place.world > 1 and self.step % ASK_TIME_EVERY):
+            return False
+        return self.place.total([float(time.monotonic() > deadline)])[0] > 0  # all stop, or none
+
+    @contextmanager
+    def _bar(self) -> Iterator[tqdm]:
+        total, hidden = self.config.tokens, None if self.place.is_first else True
+        with tqdm(
+            total=total, initial=self.tokens, unit=" words", unit_scale=True, disable=hidden, smoothing=0.05
+        ) as bar:
+            yield bar
+
+
+@contextmanager
+def _short_turns(place: Place) -> Iterator[None]:
+    """Let the thread that prepares batches not keep the one that feeds a GPU waiting for its turn (5 ms by default)."""
+    before = sys.getswitchinterval()
+    if place.device.type == "cuda":
+        sys.setswitchinterval(1e-4)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
