@@ -9,6 +9,7 @@ Shapes: N packed words, P width of a direction, U distinct words, C columns of i
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -143,12 +144,17 @@ def keyed_dropout(values_NP: Tensor, keys_N: Tensor, *, seed: Tensor, rate: floa
 
     Ranks that share a batch, and a run that is resumed, then drop exactly what one uninterrupted process would.
     """
-    features_P = torch.arange(values_NP.shape[1], dtype=torch.int32, device=values_NP.device)
     # Odd multipliers spread seeds and keys over all 64 bits before the upper half is taken.
     mixed_N = ((seed * 0x1E3779B97F4A7C15 + keys_N) * 0x2545F4914F6CDD1D) >> 32
-    mixed_NP = _scramble(_scramble(mixed_N.to(torch.int32)).unsqueeze(1) + features_P * 0x3C6EF372)
-    kept_NP = (mixed_NP & 0xFFFFFF) >= int(rate * 2**24)
-    return values_NP * (kept_NP.to(values_NP.dtype) * (1 / (1 - rate)))
+    hashes_N = _scramble(mixed_N.to(torch.int32))
+    threshold, scale = int(rate * 2**24), 1 / (1 - rate)
+    if values_NP.is_cuda and importlib.util.find_spec("triton") is not None:
+        from elmokit.nn.kernels import keyed_dropout as kernel
+
+        return kernel.keyed_dropout(values_NP, hashes_N, threshold, scale)
+    features_P = torch.arange(values_NP.shape[1], dtype=torch.int32, device=values_NP.device)
+    kept_NP = (_scramble(hashes_N.unsqueeze(1) + features_P * 0x3C6EF372) & 0xFFFFFF) >= threshold
+    return values_NP * (kept_NP.to(values_NP.dtype) * scale)
 
 
 def _scramble(values: Tensor) -> Tensor:
