@@ -1,3 +1,4 @@
+# ruff: noqa: ANN001, ANN202 (Triton reads a kernel's annotations: only constants may have one)
 """Dropout from a hash, in one launch each way: the mask is never stored, going back draws it again.
 
 `pretrain/network.py` says what the mask is; this gives the same one, bit for bit.
