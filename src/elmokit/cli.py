@@ -25,6 +25,7 @@ from elmokit.commands.embed import Embed
 from elmokit.commands.evaluate import Evaluate
 from elmokit.commands.info import Info
 from elmokit.commands.predict import Predict
+from elmokit.commands.train import Train
 from elmokit.errors import ElmoError
 
 __all__ = ["main"]
@@ -36,6 +37,7 @@ COMMANDS: dict[str, type[Command]] = {
     "convert": Convert,
     "evaluate": Evaluate,
     "predict": Predict,
+    "train": Train,
 }
 SUMMARY = """ELMo: a vector for each word in its sentence.
 
@@ -45,9 +47,14 @@ elmo info      what a model is made of
 elmo convert   from one model format to another
 elmo evaluate  how well a model predicts a text
 elmo predict   next words, previous words, substitutes of a word
+elmo train     a new model from your own text
 
 `elmo COMMAND --help` explains a command; `elmo --version` tells the version."""
 
+HINTS = {
+    Embed: "; the same command with --resume goes on where it stopped",
+    Train: "; the same command goes on from its last checkpoint",
+}
 BAD_INPUT, FAILURE, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
 
 
@@ -98,8 +105,7 @@ def _run(command: Command) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except KeyboardInterrupt:
-        hint = "; the same command with --resume goes on where it stopped" if isinstance(command, Embed) else ""
-        warn(f"stopped{hint}")
+        warn(f"stopped{HINTS.get(type(command), '')}")
         return INTERRUPTED
     except Exception as problem:
         if command.debug:

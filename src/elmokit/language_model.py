@@ -23,7 +23,7 @@ from elmokit.embed.batching import CARRY_BATCH_SIZE, batches_by_length, token_bu
 from elmokit.errors import CheckpointError, InputError
 from elmokit.model import Elmo
 from elmokit.nn.bilm import BilmState
-from elmokit.nn.softmax import OutputLayer, Softmax
+from elmokit.nn.softmax import OutputLayer, Softmax, output_layer_of
 from elmokit.predictions import Passage, PredictionReader, Predictions
 from elmokit.scores import Perplexity, Score, ScoredWord, Tally, num_bytes
 from elmokit.segment import RuleSegmenter, Segmenter
@@ -93,15 +93,12 @@ class LanguageModel:
             )
         if checkpoint.output_words is None:
             raise CheckpointError(
-                f"{source}: the output layer has {len(checkpoint.softmax['softmax.bias']):,} rows and no list says "
+                f"{source}: the output layer has {io.num_output_words(checkpoint.softmax):,} rows and no list says "
                 "which words they are: put vocab.txt, one word a line, beside it"
             )
         if device is None:
             device = "cuda" if torch.cuda.is_available() else "cpu"
-        with torch.device("meta"):
-            softmax = Softmax(len(checkpoint.output_words), checkpoint.config.lstm.projection_dim)
-        weights = {name.removeprefix("softmax."): value for name, value in checkpoint.softmax.items()}
-        softmax.load_state_dict(weights, assign=True)
+        softmax = output_layer_of({n.removeprefix("softmax."): value for n, value in checkpoint.softmax.items()})
         elmo = Elmo.from_checkpoint(checkpoint)
         return cls(elmo, softmax, checkpoint.output_words, device=device, segmenter=segmenter)
 

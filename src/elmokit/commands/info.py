@@ -35,7 +35,7 @@ class Info(Command):
 
 
 def _facts(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
-    from elmokit.io import num_parameters
+    from elmokit.io import num_output_words, num_parameters
 
     config, lstm = checkpoint.config, checkpoint.config.lstm
     clips = [f"{name} ±{clip:g}" for name, clip in (("cell", lstm.cell_clip), ("output", lstm.projection_clip)) if clip]
@@ -49,7 +49,7 @@ def _facts(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
     yield "words", _how_words_are_read(config)
     yield "mix", _stored_mix(checkpoint)
     yield "warm start", "stored" if "canonical.hidden" in checkpoint.tensors else "computed when first needed"
-    yield "softmax", "none" if checkpoint.softmax is None else f"{len(checkpoint.softmax['softmax.bias']):,} words"
+    yield "softmax", "none" if checkpoint.softmax is None else f"{num_output_words(checkpoint.softmax):,} words"
     yield "engine", _engine_here(config)
     yield from sorted(checkpoint.metadata.items())
 

@@ -17,13 +17,13 @@ from typing import Literal
 
 from elmokit.errors import CheckpointError, OutputError
 from elmokit.io.atomic import new_folder
-from elmokit.io.checkpoint import Checkpoint, expected_shapes, num_parameters
+from elmokit.io.checkpoint import Checkpoint, expected_shapes, num_output_words, num_parameters
 from elmokit.io.hdf5 import load_hdf5, save_hdf5
 from elmokit.io.manylangs import load_manylangs
 from elmokit.io.native import load_native, save_native
 from elmokit.io.source import bundled_names, open_source
 
-__all__ = ["Checkpoint", "bundled_names", "expected_shapes", "load", "num_parameters", "save"]
+__all__ = ["Checkpoint", "bundled_names", "expected_shapes", "load", "num_output_words", "num_parameters", "save"]
 
 OWN_FILES = {
     "native": (

@@ -30,6 +30,7 @@ __all__ = [
     "check_softmax",
     "check_values",
     "expected_shapes",
+    "num_output_words",
     "num_parameters",
     "optional_shapes",
 ]
@@ -53,7 +54,8 @@ class Checkpoint:
         vocabulary: the words of a word table, row = position; `None` for a table that is addressed by number.
         format: the family of files it came from, `"native"`, `"allennlp"` or `"manylangs"`.
         path: where it came from.
-        softmax: `softmax.weight` (V, P) and `softmax.bias` (V), when asked for and there.
+        softmax: `softmax.weight` (V, P) and `softmax.bias` (V), or the `softmax.adaptive.…` of an adaptive one, when
+            asked for and there.
         output_words: the word of each row of the softmax.
         metadata: what is known about the model (`name`, `license`, `language`, ...), for its card.
     """
@@ -186,13 +188,35 @@ def check_softmax(
 ) -> None:
     """Refuse an output layer whose tensors or words do not fit each other or the model."""
     found = {name: tuple(tensor.shape) for name, tensor in softmax.items()}
-    rows = (*found.get("softmax.bias", ()), 0)[0]
-    wanted = {"softmax.weight": (rows, config.lstm.projection_dim), "softmax.bias": (rows,)}
+    wanted = _softmax_shapes(found, config.lstm.projection_dim)
     if found != wanted:
         raise CheckpointError(f"{where}: the softmax should have the shapes {wanted}, found {found}")
     check_values(softmax, where)
     if words is not None:
-        _check_list("softmax's vocabulary", words, rows, where)
+        _check_list("softmax's vocabulary", words, num_output_words(softmax), where)
+
+
+def num_output_words(softmax: Mapping[str, Tensor]) -> int:
+    """How many words an output layer predicts."""
+    if "softmax.bias" in softmax:
+        return len(softmax["softmax.bias"])
+    # The head of an adaptive one has a row for each frequent word and for each cluster (tail) of rarer ones.
+    tails = [len(tensor) for name, tensor in softmax.items() if ".tail." in name and name.endswith(".1.weight")]
+    return len(softmax["softmax.adaptive.head.bias"]) - len(tails) + sum(tails)
+
+
+def _softmax_shapes(found: Mapping[str, Shape], width: int) -> dict[str, Shape]:
+    """The shapes of the output layer that these are of, as far as one follows from the other."""
+    if not any(name.startswith("softmax.adaptive.") for name in found):
+        rows = (*found.get("softmax.bias", ()), 0)[0]
+        return {"softmax.weight": (rows, width), "softmax.bias": (rows,)}
+    head, tail = "softmax.adaptive.head", "softmax.adaptive.tail"
+    rows = (*found.get(f"{head}.bias", ()), 0)[0]
+    wanted: dict[str, Shape] = {f"{head}.weight": (rows, width), f"{head}.bias": (rows,)}
+    for number in range(sum(name.startswith(f"{tail}.") for name in found) // 2):
+        words, narrow = (*found.get(f"{tail}.{number}.1.weight", ()), 0, 0)[:2]
+        wanted |= {f"{tail}.{number}.0.weight": (narrow, width), f"{tail}.{number}.1.weight": (words, narrow)}
+    return wanted
 
 
 def _encoder_shapes(config: ElmoConfig, *, highways: bool = True) -> Iterable[tuple[str, Shape]]:

@@ -78,6 +78,10 @@ def save_hdf5(checkpoint: Checkpoint, folder: Path) -> None:
     with created(folder / "weights.hdf5") as file:
         for stored in _layout(config):
             file.create_dataset(stored.dataset, data=stored.to_file(checkpoint.tensors).numpy())
+    if checkpoint.softmax is not None and "softmax.weight" not in checkpoint.softmax:
+        raise CheckpointError(
+            "AllenNLP's layout has no adaptive softmax: use format='native', or leave the softmax out"
+        )
     if checkpoint.softmax is not None:
         with created(folder / "softmax_weights.hdf5") as file:
             file.create_dataset("softmax/W", data=checkpoint.softmax["softmax.weight"].contiguous().numpy())

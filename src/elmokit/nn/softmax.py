@@ -10,7 +10,7 @@ Shapes: N predictions, P width, V words of the vocabulary, S sampled words.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from elmokit.errors import ConfigError
 from elmokit.nn.engines import Choice
 from elmokit.nn.kernels import best_for, kernel_named
 
-__all__ = ["AdaptiveSoftmax", "OutputLayer", "Softmax"]
+__all__ = ["AdaptiveSoftmax", "OutputLayer", "Softmax", "output_layer_of"]
 
 # Predictions whose probabilities over all words are made at once.
 _ROWS_AT_ONCE = 256
@@ -174,6 +174,26 @@ class AdaptiveSoftmax(OutputLayer):
 
     def _cast(self, hidden_NP: Tensor) -> Tensor:
         return hidden_NP.to(self.adaptive.head.weight.dtype)
+
+
+def output_layer_of(weights: Mapping[str, Tensor]) -> OutputLayer:
+    """The output layer that these weights, named as in its `state_dict`, are of; they are not copied.
+
+    Example:
+        >>> output_layer_of(Softmax(10, 4).state_dict())
+        Softmax(num_words=10, width=4)
+    """
+    with torch.device("meta"):
+        if "weight" in weights:
+            layer: OutputLayer = Softmax(*weights["weight"].shape)
+        else:
+            num_rows, width = weights["adaptive.head.weight"].shape
+            sizes = [len(weights[name]) for name in sorted(weights) if name.endswith(".1.weight")]
+            cutoffs = [num_rows - len(sizes) + sum(sizes[:number]) for number in range(len(sizes))]
+            narrow = len(weights["adaptive.tail.0.0.weight"])
+            layer = AdaptiveSoftmax(cutoffs[-1] + sizes[-1], width, cutoffs=cutoffs, divisor=width / max(1, narrow))
+    layer.load_state_dict(dict(weights), assign=True)
+    return layer
 
 
 def _log_frequencies(counts_V: Tensor, num_words: int) -> Tensor:
