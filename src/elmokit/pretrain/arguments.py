@@ -21,7 +21,7 @@ __all__ = ["Setting", "configured", "parsed", "settings"]
 
 MODEL_PARTS = {"characters": CharConfig, "lstm": LstmConfig}
 MODEL_CHOICES = {"characters.scheme": Scheme, "characters.activation": Activation}
-METAVARS = {"int": "N", "float": "X", "float | None": "X|none", "bool": "yes|no"}
+METAVARS = {"int": "N", "int | None": "N", "float": "X", "float | None": "X|none", "bool": "yes|no"}
 
 
 class Setting(NamedTuple):
@@ -91,6 +91,8 @@ def parsed(arguments: Sequence[str] | None = None) -> tuple[TrainConfig, dict[st
     parser.add_argument("--workers", type=int, default=None, help="processes that segment")
     parser.add_argument("--device", default=None, help="cpu, cuda, …")
     parser.add_argument("--minutes", type=float, default=None, help="stop with a checkpoint after so many minutes")
+    parser.add_argument("--from", dest="start_from", default=None, metavar="SOURCE", help="a model to go on from")
+    parser.add_argument("--vectors", default=None, metavar="FILE", help="word vectors that the word table begins with")
     parser.add_argument("--tensorboard", action="store_true", help="also log for TensorBoard")
     for setting in settings():
         explained = setting.help.replace("%", "%%")
@@ -116,9 +118,9 @@ def _value(setting: Setting, text: str) -> object:
     if kind.startswith("tuple") and isinstance(value, list):
         return value
     if kind.startswith(("int", "float")) and isinstance(value, (int, float)) and not isinstance(value, bool):
-        if kind == "int" and value != int(value):
+        if kind.startswith("int") and value != int(value):
             raise ConfigError(f"{setting.option} is {text!r}: expected a whole number")
-        return int(value) if kind == "int" else float(value)
+        return int(value) if kind.startswith("int") else float(value)
     raise ConfigError(f"{setting.option} is {text!r}: expected {setting.metavar}")
 
 

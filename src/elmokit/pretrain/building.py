@@ -65,6 +65,7 @@ def optimiser_config(config: TrainConfig) -> OptimiserConfig:
         muon_learning_rate=config.muon_learning_rate,
         weight_decay=config.weight_decay,
         clip_norm=config.clip_norm,
+        layer_decay=config.layer_decay,
         loss_scale=BILM_TF_LOSS_SCALE if config.optimiser == "adagrad" else 1.0,
     )
 
@@ -86,7 +87,8 @@ def built_stepper(
     """Recorded steps where they can be: on one GPU, whole sentences, an output layer whose shapes repeat."""
     sampler = _sampler(config, corpus) if config.output == "sampled" else None
     is_adaptive = config.output == "adaptive"
-    if place.device.type == "cuda" and place.world == 1 and config.mode == "sentences" and not is_adaptive:
+    repeats = config.mode == "sentences" and not is_adaptive and all(p.requires_grad for p in network.parameters())
+    if repeats and place.device.type == "cuda" and place.world == 1:
         layout = Layout.of(
             config.tokens_per_batch,
             columns=scheme.columns,

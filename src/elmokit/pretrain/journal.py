@@ -72,6 +72,10 @@ class Meter:
         self._tokens = 0
         self.restart_clock()
 
+    def follow(self, stepper: Stepper) -> None:
+        """From now on this one sums the losses; it has those of the one before."""
+        self._stepper = stepper
+
     def count(self, tokens: int) -> None:
         """So many words of all processes together were just read."""
         self._tokens += tokens

@@ -21,16 +21,17 @@ from elmokit.characters import scheme_for
 from elmokit.errors import TrainingError
 from elmokit.nn.bilm import BilmState
 from elmokit.nn.engines import best_for
-from elmokit.pretrain.building import built_network, built_reader, built_stepper, model_for, optimiser_config
+from elmokit.pretrain.building import built_network, built_reader, built_stepper, optimiser_config
 from elmokit.pretrain.corpus import EncodedCorpus
 from elmokit.pretrain.held_out import HeldOut, perplexity_of
 from elmokit.pretrain.journal import Journal, Meter, Report
 from elmokit.pretrain.optim import build_optimizer
 from elmokit.pretrain.place import Place
 from elmokit.pretrain.reader import Prefetcher
-from elmokit.pretrain.recipes import TrainConfig
 from elmokit.pretrain.saving import Checkpoints
+from elmokit.pretrain.start import Start
 from elmokit.pretrain.stepping import GraphStepper
+from elmokit.pretrain.unfreezing import Stages
 
 __all__ = ["Run"]
 
@@ -43,7 +44,7 @@ class Run:
     """A network in training.
 
     Arguments:
-        config: what to compute.
+        start: what to compute, and what to begin with.
         folder: where checkpoints and the log are.
         corpus: what to learn from.
         place: this process among those of the run.
@@ -53,7 +54,7 @@ class Run:
 
     def __init__(
         self,
-        config: TrainConfig,
+        start: Start,
         folder: Path,
         corpus: EncodedCorpus,
         place: Place,
@@ -61,12 +62,15 @@ class Run:
         held_out: Path | None = None,
         report: Report | None = None,
     ) -> None:
-        self.config, self.corpus, self.place = config, corpus, place
-        model, self.scheme_parts = model_for(config, corpus)
-        scheme = scheme_for(model, **self.scheme_parts)
+        self.start, self.config, self.corpus, self.place = start, start.config, corpus, place
+        config = self.config
+        model, self.scheme_parts = start.model_for(corpus)
+        self.scheme = scheme = scheme_for(model, **self.scheme_parts)
         self.network = built_network(config, model, corpus, place.device)
         self.optimizer = build_optimizer(self.network, optimiser_config(config))
         self.reader = built_reader(config, corpus, scheme, place)
+        self.stages = Stages.of(config, learns_output=start.learns_output(corpus))
+        self.learning = self.optimizer.groups
         self.stepper = built_stepper(config, self.network, corpus, scheme, place)
         self.meter = Meter(self.stepper, place.total)
         self.journal = Journal(folder / "log.jsonl", report)
@@ -104,7 +108,9 @@ class Run:
     def resume(self) -> None:
         """Go on from the last checkpoint, if there is one; what the log says beyond it is dropped."""
         saved = self.checkpoints.latest(self.place.device)
-        if saved is not None:
+        if saved is None:
+            self.place.say(f"starts      {self.start.fill(self.network, self.corpus)}")
+        else:
             self.network.load_state_dict(saved["network"])
             self.optimizer.load_state_dict(saved["optimizer"])
             self.reader.load_state_dict(saved["reader"])
@@ -114,6 +120,7 @@ class Run:
             if "meter" in saved:
                 self.meter.go_on_from(saved["meter"], is_first=self.place.is_first)
             self.place.say(f"goes on     from its checkpoint at {self.tokens:,} words")
+        self._enter_stage()
         if self.place.is_first:
             self.journal.go_on_from(self.step)
 
@@ -122,18 +129,21 @@ class Run:
         config, first_step = self.config, self.step
         every = {"log": config.log_every, "evaluate": config.evaluate_every, "save": config.checkpoint_every}
         move: Callable[[float], Any] = self.optimizer.step
-        records = isinstance(self.stepper, GraphStepper) and config.optimiser != "adagrad"  # torch cannot record that
+        can_record = config.optimiser != "adagrad"  # torch cannot
         self.meter.restart_clock()
         with self._bar() as bar, _short_turns(self.place), Prefetcher(self.reader) as batches:
             while self.tokens < config.tokens:
+                if self._enter_stage():
+                    move, first_step = self.optimizer.step, self.step
                 batch, before = next(batches), self.tokens
                 self.tokens += batch.global_tokens
                 self.step += 1
                 self.stepper.zero_grad()
                 self.stepper.step(batch, self.step)
-                if records and self.step == first_step + RECORD_AFTER:
+                is_ready = self.step == first_step + RECORD_AFTER
+                if is_ready and can_record and isinstance(self.stepper, GraphStepper):
                     move = self.optimizer.recorded()
-                move(config.rate(self.tokens))
+                move(self.stages.rate(self.tokens, config))
                 self.meter.count(batch.global_tokens)
                 bar.update(batch.global_tokens)
                 is_last, is_late = self.tokens >= config.tokens, self._is_late(deadline)
@@ -148,9 +158,24 @@ class Run:
                     return False
         return True
 
+    def _enter_stage(self) -> bool:
+        """Let those layer groups learn whose turn it is; says whether they are others than before."""
+        learning = self.stages.learning(self.tokens, self.optimizer.groups)
+        if learning == self.learning:
+            return False
+        self.learning, before = learning, self.stepper
+        self.optimizer.set_trainable(learning)
+        # Recorded steps, and processes that add up gradients, must know who learns.
+        self.stepper = built_stepper(self.config, self.network, self.corpus, self.scheme, self.place)
+        self.stepper.state, self.stepper.loss_sums_2 = before.state, before.loss_sums_2
+        self.meter.follow(self.stepper)
+        self.place.say(f"learning    {', '.join(reversed(learning))} from {self.tokens:,} words on")
+        return True
+
     def facts(self) -> dict[str, str]:
         """What is known about the model, for its card."""
         facts = {
+            **self.start.facts,
             "training_words": f"{self.tokens:,}",
             "corpus": f"{self.corpus.num_tokens:,} words in {self.corpus.num_sentences:,} sentences",
         }
@@ -166,7 +191,7 @@ class Run:
     def _log(self, bar: tqdm) -> None:
         values = self.meter.read()
         self._check_finite(values["loss"])
-        self.note({"kind": "train", **values, "rate": self.config.rate(self.tokens)})
+        self.note({"kind": "train", **values, "rate": self.stages.rate(self.tokens, self.config)})
         left = self.config.tokens - self.tokens
         if not self._has_told_speed and left > 0:
             speed = values["words_per_second"]

@@ -46,18 +46,20 @@ class Start(ABC):
     Attributes:
         config: the run's configuration, with the sizes of the model that is gone on from.
         facts: what the card of the new model says about it.
+        origin: names of what it begins with, by which a run that goes on knows that it is the same.
     """
 
     config: TrainConfig
     facts: dict[str, str]
+    origin: dict[str, str | None]
 
     @abstractmethod
     def model_for(self, corpus: EncodedCorpus) -> tuple[ElmoConfig, dict[str, Any]]:
         """The sizes of the network, and the lists that its scheme needs."""
 
     @abstractmethod
-    def fill(self, network: LanguageModelNetwork, corpus: EncodedCorpus) -> str | None:
-        """Put the first weights into a network of random ones; gives a line that says what was taken over."""
+    def fill(self, network: LanguageModelNetwork, corpus: EncodedCorpus) -> str:
+        """Put the first weights into a network of random ones; says what was taken over."""
 
     def learns_output(self, corpus: EncodedCorpus) -> bool:
         """Whether an output layer that knows next to nothing will sit on a network that does."""
@@ -91,13 +93,13 @@ class _Nothing(Start):
     """Random weights."""
 
     def __init__(self, config: TrainConfig) -> None:
-        self.config, self.facts = config, {}
+        self.config, self.facts, self.origin = config, {}, _origin()
 
     def model_for(self, corpus: EncodedCorpus) -> tuple[ElmoConfig, dict[str, Any]]:
         return model_for(self.config, corpus)
 
-    def fill(self, network: LanguageModelNetwork, corpus: EncodedCorpus) -> str | None:
-        return None
+    def fill(self, network: LanguageModelNetwork, corpus: EncodedCorpus) -> str:
+        return "from random weights"
 
 
 class _Vectors(Start):
@@ -106,6 +108,7 @@ class _Vectors(Start):
     def __init__(self, config: TrainConfig, vectors: Any) -> None:  # noqa: ANN401
         self.vectors, self.width = vectors, vectors_width(vectors)
         self.config = dataclasses.replace(config, input="words")
+        self.origin = _origin(vectors=vectors)
         self.facts = {"vectors": _named(vectors)}
 
     def model_for(self, corpus: EncodedCorpus) -> tuple[ElmoConfig, dict[str, Any]]:
@@ -114,14 +117,14 @@ class _Vectors(Start):
         model = ElmoConfig(None, words, lstm, projects_words=self.width != lstm.projection_dim)
         return model, {"vocabulary": corpus.vocabulary}
 
-    def fill(self, network: LanguageModelNetwork, corpus: EncodedCorpus) -> str | None:
+    def fill(self, network: LanguageModelNetwork, corpus: EncodedCorpus) -> str:
         """Rows of the words that have a vector; the others are drawn with the same spread."""
         vocabulary = corpus.vocabulary
         vectors = read_vectors(self.vectors, only={*vocabulary, *OTHER_NAMES.values()})
         rows = {word: row for row, word in enumerate(vectors.words)}
         sources_V = np.array([rows.get(word, rows.get(OTHER_NAMES.get(word, word), -1)) for word in vocabulary])
         known_V = sources_V >= 0
-        if not known_V.any():
+        if not known_V[UNKNOWN + 1 :].any():
             raise ConfigError(
                 f"{_named(self.vectors)} holds none of the {len(vocabulary):,} words of the corpus: "
                 "is it of another language?"
@@ -133,7 +136,7 @@ class _Vectors(Start):
         assert table is not None
         with torch.no_grad():
             table.embedding.copy_(torch.from_numpy(table_VE))
-        return f"{_named(self.vectors)}: {_coverage(known_V, corpus)} have a vector"
+        return f"from {_named(self.vectors)}, which has vectors of {_coverage(known_V, corpus)}"
 
 
 class _Model(Start):
@@ -143,6 +146,7 @@ class _Model(Start):
         self.source, self.checkpoint = source, io.load(source, softmax=True)
         model = self.checkpoint.config
         self.config = dataclasses.replace(config, model=model, input="characters" if model.characters else "words")
+        self.origin = _origin(start_from=source)
         known = {name: value for name, value in self.checkpoint.metadata.items() if name in ("language", "license")}
         self.facts = {**known, "continued_from": _named(source)}
 
@@ -155,27 +159,38 @@ class _Model(Start):
         parts = {"alphabet": checkpoint.alphabet, "vocabulary": vocabulary, "swaps_markers": checkpoint.swaps_markers}
         return checkpoint.config, parts
 
-    def fill(self, network: LanguageModelNetwork, corpus: EncodedCorpus) -> str | None:
+    def fill(self, network: LanguageModelNetwork, corpus: EncodedCorpus) -> str:
         own = set(network.body.state_dict())  # a stored mix and a state would be those of other weights
         network.body.load_state_dict({name: value for name, value in self.checkpoint.tensors.items() if name in own})
-        rows_V = self._rows(corpus)
+        rows_V, state = self._rows(corpus), self._output_state()
         if not (rows_V >= 0).any():
-            return f"goes on from {_named(self.source)}, under a new output layer"
-        softmax, output = self.checkpoint.softmax, network.softmax
-        assert softmax is not None and isinstance(output, Softmax)
-        weight, bias = softmax["softmax.weight"], softmax["softmax.bias"]
-        take_over_rows(output, weight, bias, rows_V, torch.from_numpy(np.array(corpus.counts_V)), self.config.seed)
-        return f"goes on from {_named(self.source)}: its output layer knew {_coverage(rows_V >= 0, corpus)}"
+            if isinstance(network.softmax, Softmax):
+                # Random rows over outputs that mean something would be firm opinions: begin with frequencies alone.
+                torch.nn.init.zeros_(network.softmax.weight)
+            return f"from {_named(self.source)}, under a new output layer"
+        if isinstance(network.softmax, Softmax):
+            counts_V = torch.from_numpy(np.array(corpus.counts_V))
+            take_over_rows(network.softmax, state["weight"], state["bias"], rows_V, counts_V, self.config.seed)
+        else:
+            network.softmax.load_state_dict(state)
+        return f"from {_named(self.source)}, whose output layer knows {_coverage(rows_V >= 0, corpus)}"
 
     def learns_output(self, corpus: EncodedCorpus) -> bool:
         return _share(self._rows(corpus) >= 0, corpus) < KNOWN_ENOUGH
 
     def _rows(self, corpus: EncodedCorpus) -> np.ndarray:
         """(V,) the row of each word in the old output layer, -1 where there is none."""
-        words = self.checkpoint.output_words
-        if self.checkpoint.softmax is None or words is None or self.config.output == "adaptive":
-            return np.full(corpus.vocabulary_size, -1)
-        return matched_rows(corpus.vocabulary, words)
+        words, names = self.checkpoint.output_words, set(self._output_state())
+        if words is not None and names == {"weight", "bias"} and self.config.output != "adaptive":
+            return matched_rows(corpus.vocabulary, words)
+        # The rows of an adaptive output layer are of different widths, so they can only stay where they are.
+        stays = (
+            names and names != {"weight", "bias"} and self.config.output == "adaptive" and words == corpus.vocabulary
+        )
+        return np.arange(corpus.vocabulary_size) if stays else np.full(corpus.vocabulary_size, -1)
+
+    def _output_state(self) -> dict[str, Tensor]:
+        return {name.removeprefix("softmax."): value for name, value in (self.checkpoint.softmax or {}).items()}
 
 
 def matched_rows(vocabulary: list[str], known: list[str]) -> np.ndarray:
@@ -230,6 +245,11 @@ def _share(known_V: np.ndarray, corpus: EncodedCorpus) -> float:
 
 def _coverage(known_V: np.ndarray, corpus: EncodedCorpus) -> str:
     return f"{known_V.sum():,} of {len(known_V):,} words ({_share(known_V, corpus):.1%} of the running ones)"
+
+
+def _origin(start_from: Any = None, vectors: Any = None) -> dict[str, str | None]:  # noqa: ANN401
+    given = {"start_from": start_from, "vectors": vectors}
+    return {name: None if source is None else _named(source) for name, source in given.items()}
 
 
 def _named(source: Any) -> str:  # noqa: ANN401

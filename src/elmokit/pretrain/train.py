@@ -29,6 +29,7 @@ from elmokit.pretrain.place import Place, found_place
 from elmokit.pretrain.recipes import TrainConfig
 from elmokit.pretrain.run import Run
 from elmokit.pretrain.saving import save_model
+from elmokit.pretrain.start import start_of
 from elmokit.pretrain.text_blocks import find_files, total_size
 
 __all__ = ["train"]
@@ -50,6 +51,8 @@ def train(
     held_out: Texts = (),
     tokenised: bool = False,
     held_out_tokenised: bool | None = None,
+    start_from: str | os.PathLike[str] | None = None,
+    vectors: Any = None,  # noqa: ANN401
     workers: int | None = None,
     device: str | None = None,
     minutes: float | None = None,
@@ -66,6 +69,8 @@ def train(
         held_out: text for perplexity, never trained on.
         tokenised: the text has one sentence a line, words between spaces.
         held_out_tokenised: the same for the held-out text; like `tokenised` if not given.
+        start_from: a source to go on from (see `start.py`): any model that can be loaded.
+        vectors: a file of word vectors, or gensim's KeyedVectors, with which the table of a model of words begins.
         workers: processes that segment.
         device: where to compute; a GPU if there is one.
         minutes: stop with a checkpoint after so many minutes; call again to go on.
@@ -80,9 +85,11 @@ def train(
 
         report = to_tensorboard(folder / "tensorboard", then=report)
     with found_place(device) as place:
+        start = start_of(config, start_from=start_from, vectors=vectors)
+        config = start.config
         changed: dict[str, Any] = {}
         if place.is_first:
-            changed = _keep_config(folder, config, model_folder)
+            changed = _keep_config(folder, {**config.to_dict(), **start.origin}, model_folder)
         place.wait()
         if (model_folder / "config.json").is_file():
             place.say(f"{model_folder}: this run is finished, and its model is there")
@@ -92,7 +99,7 @@ def train(
         place.wait()
         corpus = EncodedCorpus.open(_corpus_folder(texts, folder))
         try:
-            run = Run(config, folder, corpus, place, held_out=folder / "held-out" if held_out else None, report=report)
+            run = Run(start, folder, corpus, place, held_out=folder / "held-out" if held_out else None, report=report)
             run.introduce()
             run.resume()
             if changed:
@@ -175,10 +182,10 @@ def _few(files: Sequence[tuple[str, int | None]]) -> str:
     return named + (f" and {len(files) - 2} more" if len(files) > 2 else "")
 
 
-def _keep_config(folder: Path, config: TrainConfig, model_folder: Path) -> dict[str, Any]:
+def _keep_config(folder: Path, settings: dict[str, Any], model_folder: Path) -> dict[str, Any]:
     """A run keeps its configuration; gives what of the changeable settings has changed since it was last called."""
     path = folder / "training.json"
-    values = json.loads(json.dumps(config.to_dict()))
+    values = json.loads(json.dumps(settings))
     before: dict[str, Any] = values
     if path.is_file():
         before = read_json(path)

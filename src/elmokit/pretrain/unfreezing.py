@@ -50,7 +50,7 @@ class Stages:
         head_tokens = config.head_tokens
         if head_tokens is None:
             head_tokens = int(HEAD_SHARE * config.tokens) if learns_output else 0
-        return cls(head_tokens, config.unfreeze_every)
+        return cls(int(head_tokens), config.unfreeze_every)
 
     def learning(self, seen: int, groups: Sequence[str]) -> tuple[str, ...]:
         """The groups that learn after so many words, out of all `groups`, given from the bottom to the top."""

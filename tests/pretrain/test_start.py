@@ -1,0 +1,315 @@
+"""Going on from models of every kind, ULMFiT's tools, and tables of words that begin with vectors of others."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import numpy as np
+import pytest
+import torch
+
+import elmokit
+from elmokit import io
+from elmokit.config import CharConfig, ElmoConfig, LstmConfig, WordConfig
+from elmokit.errors import ConfigError
+from elmokit.nn.softmax import Softmax
+from elmokit.pretrain.recipes import TrainConfig
+from elmokit.pretrain.start import matched_rows, start_of, take_over_rows
+from elmokit.pretrain.train import train
+from elmokit.pretrain.unfreezing import Stages
+
+MODEL = ElmoConfig(
+    CharConfig(max_length=12, dim=4, filters=((1, 4), (2, 8), (3, 8)), num_highways=1),
+    lstm=LstmConfig(cell_dim=32, projection_dim=16),
+)
+CONFIG = TrainConfig(
+    model=MODEL,
+    min_count=1,
+    tokens=24_000,
+    tokens_per_batch=400,
+    dropout=0.0,
+    optimiser="adamw",
+    learning_rate=1e-2,
+    warmup_tokens=1_000,
+    evaluate_every=10**9,
+    checkpoint_every=10**9,
+    log_every=400,
+)
+SHORT = dataclasses.replace(CONFIG, tokens=4_000)
+GROUPS = ("words", "layer1", "layer2", "softmax")
+
+
+def text_of(path, nouns, seed=0, sentences=600):
+    """Sentences in which each noun has its own verb and colour: whoever has read the noun knows what follows."""
+    drawn = random.Random(seed)
+    lines = []
+    for _ in range(sentences):
+        noun, other = drawn.choice(nouns), drawn.choice(nouns)
+        lines.append(f"the {noun} {noun}ed near a {other}ish {other} .\n")
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("start")
+    text_of(folder / "old.txt", ["dog", "cat", "cow", "hen", "fox", "owl", "rat", "bee"])
+    text_of(folder / "new.txt", ["dog", "cat", "yak", "emu", "ant", "bat", "elk", "pig"], seed=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def losses(home):
+    """The losses of the run that made the model `old`."""
+    return losses_of(home / "old.txt", home / "old", CONFIG)
+
+
+def losses_of(text, destination, config, **arguments):
+    """Train, and give the mean losses of each line of the log."""
+    lines = []
+    train([text], destination, config, tokenised=True, device="cpu", report=lines.append, **arguments)
+    return [line["loss"] for line in lines if line["kind"] == "train"]
+
+
+def tensors_of(folder):
+    return io.load(folder).tensors
+
+
+def without_softmax(source, destination, format="allennlp"):
+    checkpoint = io.load(source)
+    checkpoint.tensors = {n: t for n, t in checkpoint.tensors.items() if not n.startswith("canonical")}
+    return io.save(checkpoint, destination, format=format)
+
+
+def moved(before, after):
+    """The layer groups in which anything differs."""
+    groups = set()
+    for name, tensor in before.items():
+        if name in after and not name.startswith(("canonical", "mix")) and not torch.equal(tensor, after[name]):
+            groups.add("words" if name.startswith("encoder") else f"layer{int(name.split('.')[2]) + 1}")
+    return groups
+
+
+class TestGoingOn:
+    def test_the_same_corpus_starts_at_the_loss_it_ended_with(self, home, losses):
+        gentle = dataclasses.replace(CONFIG, tokens=800, learning_rate=1e-4)
+        again = losses_of(home / "old.txt", home / "again", gentle, start_from=home / "old")
+        assert losses[0] > losses[-1] + 0.5
+        assert again[0] == pytest.approx(losses[-1], abs=0.05)
+
+    def test_an_adaptive_output_layer_stays_with_its_vocabulary(self, home, tmp_path, capsys):
+        adaptive = dataclasses.replace(SHORT, output="adaptive")
+        first = losses_of(home / "old.txt", tmp_path / "first", adaptive)
+        gentle = dataclasses.replace(adaptive, tokens=800, learning_rate=1e-4)
+        again = losses_of(home / "old.txt", tmp_path / "again", gentle, start_from=tmp_path / "first")
+        assert again[0] == pytest.approx(first[-1], abs=0.1)
+        assert "31 of 31 words" in capsys.readouterr().out
+        losses_of(home / "new.txt", tmp_path / "other", gentle, start_from=tmp_path / "first")
+        assert "under a new output layer" in capsys.readouterr().out
+        full = dataclasses.replace(gentle, output="full")
+        losses_of(home / "old.txt", tmp_path / "full", full, start_from=tmp_path / "first")
+        assert "under a new output layer" in capsys.readouterr().out
+
+    def test_sizes_and_clips_are_the_models_own(self, home, losses, tmp_path):
+        other = dataclasses.replace(SHORT, model=ElmoConfig.tiny(), tokens=400)
+        train([home / "new.txt"], tmp_path / "m", other, tokenised=True, device="cpu", start_from=home / "old")
+        assert io.load(tmp_path / "m").config == MODEL
+        assert io.load(tmp_path / "m").metadata["continued_from"] == "old"
+
+    def test_hdf5_without_softmax_learns_faster_than_from_scratch(self, home, losses, tmp_path):
+        source = without_softmax(home / "old", tmp_path / "hdf5")
+        config = dataclasses.replace(SHORT, head_tokens=1_000, tokens=6_000)
+        on = losses_of(home / "new.txt", tmp_path / "on", config, start_from=source)
+        scratch = losses_of(home / "new.txt", tmp_path / "scratch", dataclasses.replace(config, head_tokens=None))
+        assert on[-1] < scratch[-1] - 0.1
+
+    def test_a_new_head_learns_alone_and_then_all(self, home, losses, tmp_path):
+        source = without_softmax(home / "old", tmp_path / "hdf5")
+        before = tensors_of(source)
+        alone = dataclasses.replace(SHORT, tokens=1_200, head_tokens=1_200)
+        train([home / "new.txt"], tmp_path / "alone", alone, tokenised=True, device="cpu", start_from=source)
+        assert moved(before, tensors_of(tmp_path / "alone")) == set()
+        both = dataclasses.replace(alone, head_tokens=800)
+        train([home / "new.txt"], tmp_path / "both", both, tokenised=True, device="cpu", start_from=source)
+        assert moved(before, tensors_of(tmp_path / "both")) == {"words", "layer1", "layer2"}
+
+    @pytest.mark.parametrize("kind", ["words", "numbers", "unicode", "both"])
+    def test_other_inputs_keep_their_lists(self, home, tmp_path, kind):
+        alphabet = ["<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>", *"abcdefghijklmnopqrstuvwxyz."]
+        vocabulary = ["<oov>", "<bos>", "<eos>", "the", "dog", "a", "near", "."]
+        characters = dataclasses.replace(MODEL.characters, scheme="unicode", num_symbols=len(alphabet))
+        words = WordConfig(len(vocabulary), 16)
+        parts = {"alphabet": alphabet, "vocabulary": vocabulary, "swaps_markers": True}
+        if kind in ("words", "numbers"):
+            model = ElmoConfig(None, words, MODEL.lstm, projects_words=False)
+            parts = {"vocabulary": ["<S>", "</S>", "<UNK>", *vocabulary[3:]] if kind == "words" else None}
+        else:
+            model = dataclasses.replace(MODEL, characters=characters, words=words if kind == "both" else None)
+            parts = parts if kind == "both" else {"alphabet": alphabet}
+        tensors = {name: 0.1 * torch.randn(shape) for name, shape in io.expected_shapes(model).items()}
+        io.save(io.Checkpoint(model, tensors, **parts), tmp_path / "source")
+        text = home / "old.txt"
+        if kind == "numbers":
+            text = tmp_path / "numbers.txt"
+            text.write_text("3 4 5 6\n7 3 5\n" * 50, encoding="utf-8")
+        config = dataclasses.replace(SHORT, tokens=1_200, head_tokens=400)
+        losses = losses_of(text, tmp_path / "on", config, start_from=tmp_path / "source")
+        loaded = io.load(tmp_path / "on", softmax=True)
+        assert np.isfinite(losses[-1])
+        assert loaded.config == model
+        assert loaded.alphabet == parts.get("alphabet")
+        assert loaded.vocabulary == parts["vocabulary"] if parts.get("vocabulary") else True
+        assert moved(tensors, loaded.tensors) == {"words", "layer1", "layer2"}
+        sentence = ["3", "7"] if kind == "numbers" else ["the", "dog"]
+        vectors = elmokit.Embedder.from_pretrained(tmp_path / "on").embed([sentence])
+        assert vectors[0].shape == (2, 32)
+
+    @pytest.mark.parametrize("mode", ["sentences", "streams"])
+    def test_resuming_inside_the_stages_gives_the_same_weights(self, home, losses, tmp_path, mode):
+        source = without_softmax(home / "old", tmp_path / "hdf5")
+        staged = dataclasses.replace(SHORT, head_tokens=1_000, unfreeze_every=800, layer_decay=1.5)
+        config = dataclasses.replace(staged, optimiser="muon", checkpoint_every=400, dropout=0.1, mode=mode)
+        straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+        arguments = {"tokenised": True, "device": "cpu", "start_from": source}
+        train([home / "new.txt"], straight, config, **arguments)
+        pieces = 1
+        while train([home / "new.txt"], stopped, config, minutes=0, **arguments) is None:
+            pieces += 1
+        assert pieces >= 8  # every stage was gone on from
+        ours, theirs = (io.load(folder, softmax=True) for folder in (straight, stopped))
+        assert moved(ours.tensors, theirs.tensors) == set()
+        assert torch.equal(ours.softmax["softmax.weight"], theirs.softmax["softmax.weight"])
+
+    def test_another_start_is_refused_in_the_folder_of_a_run(self, home, losses, tmp_path):
+        config = dataclasses.replace(SHORT, tokens=10**7, checkpoint_every=400)
+        arguments = {"tokenised": True, "device": "cpu", "minutes": 0}
+        assert train([home / "new.txt"], tmp_path / "m", config, start_from=home / "old", **arguments) is None
+        with pytest.raises(ConfigError, match="another start_from"):
+            train([home / "new.txt"], tmp_path / "m", config, **arguments)
+
+
+class TestOutputRows:
+    def test_known_words_get_their_rows_and_new_ones_an_average(self):
+        old = torch.randn(4, 3) + 2
+        bias = torch.tensor([-1.0, -2.0, -3.0, -4.0])
+        rows_V = matched_rows(["<S>", "yak", "cat", "dog"], ["<S>", "dog", "cat", "cow"])
+        assert rows_V.tolist() == [0, -1, 2, 1]
+        output = Softmax(4, 3)
+        take_over_rows(output, old, bias, rows_V, torch.tensor([10, 5, 10, 10]))
+        assert torch.equal(output.weight[[0, 2, 3]], old[[0, 2, 1]])
+        assert torch.equal(output.bias[[0, 2, 3]], bias[[0, 2, 1]])
+        taken = old[[0, 2, 1]]
+        assert (output.weight[1] - taken.mean(dim=0)).abs().max() < taken.std()
+        # All known words occur equally often, twice as often as the new one.
+        assert output.bias[1].item() == pytest.approx(-2.0 + np.log(0.5), abs=1e-5)
+
+    def test_rows_in_a_real_run(self, home, losses, tmp_path):
+        still = dataclasses.replace(SHORT, tokens=400, learning_rate=1e-30)
+        train([home / "new.txt"], tmp_path / "m", still, tokenised=True, device="cpu", start_from=home / "old")
+        old, new = io.load(home / "old", softmax=True), io.load(tmp_path / "m", softmax=True)
+        for word in ("<S>", "</S>", "<UNK>", "the", "dog", "cat", "dogish"):
+            row, other = new.output_words.index(word), old.output_words.index(word)
+            assert torch.equal(new.softmax["softmax.weight"][row], old.softmax["softmax.weight"][other])
+        assert "yak" in new.output_words and "yak" not in old.output_words
+
+    def test_a_poorly_known_vocabulary_counts_as_new(self, home, losses, tmp_path, capsys):
+        strange = text_of(tmp_path / "strange.txt", ["uno", "due", "tre"])
+        lines = strange.read_text(encoding="utf-8").replace("the", "il").replace("near a", "presso un")
+        strange.write_text(lines.replace(".", "!"), encoding="utf-8")
+        config = dataclasses.replace(SHORT, tokens=800)
+        train([strange], tmp_path / "m", config, tokenised=True, device="cpu", start_from=home / "old")
+        assert "learning    softmax from 0 words on" in capsys.readouterr().out
+
+
+class TestTools:
+    def test_stages_from_the_top(self):
+        assert Stages().learning(0, GROUPS) == GROUPS
+        gradual = Stages(unfreeze_every=10)
+        assert [gradual.learning(seen, GROUPS) for seen in (0, 9, 10, 19, 20, 30, 999)] == [
+            GROUPS[-1:], GROUPS[-1:], GROUPS[-2:], GROUPS[-2:], GROUPS[-3:], GROUPS, GROUPS,
+        ]  # fmt: skip
+        head = Stages(head_tokens=25)
+        assert [head.learning(seen, GROUPS) for seen in (0, 24, 25)] == [GROUPS[-1:], GROUPS[-1:], GROUPS]
+
+    def test_a_new_output_layer_is_alone_for_a_twentieth_unless_told(self):
+        config = dataclasses.replace(CONFIG, tokens=1000)
+        assert Stages.of(config, learns_output=True) == Stages(50, 0)
+        assert Stages.of(config, learns_output=False) == Stages(0, 0)
+        assert Stages.of(dataclasses.replace(config, head_tokens=7), learns_output=True) == Stages(7, 0)
+        assert Stages.of(dataclasses.replace(config, head_tokens=0), learns_output=True) == Stages(0, 0)
+
+    def test_the_schedule_begins_when_all_may_learn(self):
+        config = dataclasses.replace(CONFIG, tokens=1_100, warmup_tokens=100, decay="linear", final_learning_rate=0.0)
+        stages = Stages(head_tokens=100)
+        rates = [stages.rate(done, config) for done in (5, 10, 100, 101, 200, 650, 1_100)]
+        assert rates == pytest.approx([0.5, 1.0, 1.0, 0.01, 1.0, 0.5, 0.0])
+        slanted = dataclasses.replace(config, decay="slanted")
+        assert stages.rate(200, slanted) == pytest.approx(1.0)  # a tenth of the remaining way
+        assert Stages().rate(650, config) == config.rate(650)
+
+    @pytest.mark.parametrize(("every", "num_groups"), [(600, 1), (400, 2), (200, 3)])
+    def test_unfreezing_from_the_top(self, home, losses, tmp_path, every, num_groups):
+        config = dataclasses.replace(SHORT, tokens=1_100, unfreeze_every=every, tokens_per_batch=100)
+        train([home / "new.txt"], tmp_path / "m", config, tokenised=True, device="cpu", start_from=home / "old")
+        assert moved(tensors_of(home / "old"), tensors_of(tmp_path / "m")) == {*GROUPS[-1 - num_groups : -1]}
+
+    def test_discriminative_rates_scale_the_updates(self, home, losses, tmp_path):
+        config = dataclasses.replace(
+            CONFIG, tokens=1, warmup_tokens=0, decay="constant", clip_norm=1e9, layer_decay=2.0
+        )
+        train([home / "old.txt"], tmp_path / "m", config, tokenised=True, device="cpu", start_from=home / "old")
+        before, after = tensors_of(home / "old"), tensors_of(tmp_path / "m")
+        names = ["bilm.forward_layers.1.bias", "bilm.backward_layers.0.bias", "encoder.projection.bias"]
+        largest = [(after[name] - before[name]).abs().max().item() for name in names]
+        assert largest == pytest.approx([1e-2 / 2, 1e-2 / 4, 1e-2 / 8], rel=1e-2)  # AdamW's first step is its rate
+
+    def test_tools_without_a_model_are_refused(self, home, tmp_path):
+        for wrong in ({"head_tokens": 10}, {"unfreeze_every": 10}):
+            with pytest.raises(ConfigError, match="they need one to go on from"):
+                start_of(dataclasses.replace(CONFIG, **wrong))
+        with pytest.raises(ConfigError, match="not both"):
+            start_of(CONFIG, start_from="a", vectors="b")
+
+
+class TestVectors:
+    @pytest.mark.parametrize("width", [16, 6])
+    def test_the_table_begins_with_them(self, home, tmp_path, width):
+        drawn = np.random.default_rng(0)
+        rows = {word: drawn.normal(0, 0.3, width).round(3) for word in ("the", "dog", "near", "</s>", "zebra")}
+        lines = [f"{len(rows)} {width}"] + [" ".join([word, *map(str, row)]) for word, row in rows.items()]
+        (tmp_path / "v.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        config = dataclasses.replace(SHORT, tokens=400, learning_rate=1e-30)
+        train([home / "old.txt"], tmp_path / "m", config, tokenised=True, device="cpu", vectors=tmp_path / "v.txt")
+        model = io.load(tmp_path / "m")
+        table = model.tensors["encoder.words.embedding"]
+        assert model.config.words == WordConfig(len(model.vocabulary), width)
+        assert model.config.projects_words == (width != 16)
+        for word, row in rows.items():
+            if word != "zebra":
+                name = "</S>" if word == "</s>" else word
+                np.testing.assert_array_equal(table[model.vocabulary.index(name)].numpy(), row.astype(np.float32))
+        others = table[[row for row, word in enumerate(model.vocabulary) if word not in rows and word != "</S>"]]
+        assert 0.1 < others.std() < 0.6
+        assert len(torch.unique(others, dim=0)) == len(others)
+        (vectors,) = elmokit.Embedder.from_pretrained(tmp_path / "m").embed([["the", "dog", "unheard"]])
+        assert vectors.shape == (3, 32)
+
+    def test_coverage_is_said_and_learning_helps(self, home, tmp_path, capsys):
+        (tmp_path / "v.txt").write_text("the 1 2\n. 3 4\nnear 0 1\n", encoding="utf-8")
+        losses = losses_of(home / "old.txt", tmp_path / "m", CONFIG, vectors=tmp_path / "v.txt")
+        assert losses[-1] < losses[0] - 0.5
+        assert "v.txt, which has vectors of 3 of 31 words (37.5% of the running ones)" in capsys.readouterr().out
+
+    def test_vectors_of_another_language_are_refused(self, home, tmp_path):
+        (tmp_path / "v.txt").write_text("il 1 2\n", encoding="utf-8")
+        with pytest.raises(ConfigError, match="none of the .* words of the corpus"):
+            train([home / "old.txt"], tmp_path / "m", SHORT, tokenised=True, device="cpu", vectors=tmp_path / "v.txt")
