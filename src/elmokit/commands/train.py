@@ -69,6 +69,12 @@ class Train(Command):
     """Where the model goes: a new folder."""
     recipe: Annotated[str, tyro.conf.arg(metavar="|".join(RECIPES))] = DEFAULT_RECIPE
     """What to begin from: tiny_cpu learns in minutes on a laptop; the others are for a GPU."""
+    start_from: Annotated[
+        str | None, tyro.conf.arg(name="from", metavar="SOURCE", help_behavior_hint="(default: nothing)")
+    ] = None
+    """A model to go on from, of any family; its sizes are kept, and its output layer where words are shared."""
+    vectors: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
+    """Word vectors (GloVe or word2vec text, .gz and .bz2 too) for the table of a model of words to begin with."""
     held_out: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEXT...")] = ()
     """Text that is never trained on: its perplexity tells how well the model predicts what it has not seen."""
     tokenised: bool = False
@@ -103,6 +109,8 @@ class Train(Command):
             held_out=self.held_out,
             tokenised=self.tokenised,
             held_out_tokenised=self.held_out_tokenised or None,
+            start_from=self.start_from,
+            vectors=self.vectors,
             workers=self.workers,
             device=self.device,
             minutes=self.minutes,
