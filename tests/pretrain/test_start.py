@@ -189,6 +189,16 @@ class TestGoingOn:
         assert moved(ours.tensors, theirs.tensors) == set()
         assert torch.equal(ours.softmax["softmax.weight"], theirs.softmax["softmax.weight"])
 
+    def test_two_processes_equal_one_in_every_stage(self, home, losses, tmp_path, trained):
+        config = dataclasses.replace(SHORT, tokens=3_000, head_tokens=800, unfreeze_every=700, dropout=0.1)
+        options = {"tokenised": True, "device": "cpu", "start_from": home / "old"}
+        train([home / "new.txt"], tmp_path / "one", config, **options)
+        assert trained([home / "new.txt"], tmp_path / "two", config, world=2, **options) == [0, 0]
+        one, two = tensors_of(tmp_path / "one"), tensors_of(tmp_path / "two")
+        assert moved(tensors_of(home / "old"), two) == {"words", "layer1", "layer2"}
+        for name, tensor in one.items():
+            torch.testing.assert_close(two[name], tensor, rtol=0, atol=1e-4)  # AdamW divides by small numbers
+
     def test_another_start_is_refused_in_the_folder_of_a_run(self, home, losses, tmp_path):
         config = dataclasses.replace(SHORT, tokens=10**7, checkpoint_every=400)
         arguments = {"tokenised": True, "device": "cpu", "minutes": 0}

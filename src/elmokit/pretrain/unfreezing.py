@@ -63,6 +63,8 @@ class Stages:
 
     def rate(self, done: int, config: TrainConfig) -> float:
         """The multiplier of the learning rate; the schedule begins when the output layer is no longer alone."""
+        if not self.head_tokens:
+            return config.rate(done)
         if done <= self.head_tokens:
             warmup = min(config.warmup_tokens, HEAD_WARMUP * self.head_tokens)
             return rate_at(done, decay="constant", total=self.head_tokens, warmup=warmup)
