@@ -50,7 +50,8 @@ class TrainConfig:
     Arguments:
         model: the sizes of the network. Models trained here do not clip unless told: clipping guards old
             optimisers against runaway cells, and GPUs run unclipped LSTMs several times faster.
-        input: `"characters"`, or `"words"`: a table with one vector a word of the vocabulary instead.
+        input: what the model reads of a word: its `"characters"`, or the whole `"words"` of the vocabulary, each of
+            which has a vector then.
         vocabulary_size: words the output layer predicts, most frequent first, the three special ones included.
         min_count: words rarer than this stay outside the vocabulary.
         mode: whole `"sentences"` from zero state (how most people use the vectors), or endless `"streams"` with
@@ -59,29 +60,30 @@ class TrainConfig:
         tokens_per_batch: words of a step, both directions counted once.
         unroll: words of a window in `"streams"`.
         dropout: share of zeros in what each LSTM layer and the output layer read.
-        output: `"full"` softmax, `"sampled"`, or `"adaptive"` (rare words in narrower layers).
+        output: how words are predicted: by a `"full"` softmax, a `"sampled"` one (faster with many words), or an
+            `"adaptive"` one (rare words in narrower layers).
         num_negatives: words that a sampled softmax compares with.
-        sampler: where they come from: `"unigram"` (frequency to the power `sampler_power`) or `"log_uniform"` (by rank,
-            as in bilm-tf).
+        sampler: where a sampled softmax takes its words from: `"unigram"` (frequency to the power `sampler_power`) or
+            `"log_uniform"` (by rank, as in bilm-tf).
         sampler_power: the exponent of `"unigram"`.
-        optimiser: `"muon"` on matrices with AdamW on the rest, `"adamw"`, or bilm-tf's `"adagrad"`.
-        learning_rate: of AdamW or Adagrad.
-        muon_learning_rate: of Muon.
-        weight_decay: of AdamW and Muon, on matrices only.
+        optimiser: how weights move: `"muon"` on matrices with AdamW on the rest, `"adamw"`, or bilm-tf's `"adagrad"`.
+        learning_rate: how far AdamW or Adagrad goes in a step, at most.
+        muon_learning_rate: the same for Muon.
+        weight_decay: how strongly AdamW and Muon pull matrices towards 0.
         warmup_tokens: words over which the learning rate rises from 0; at most a quarter of the run is used for it.
-        decay: how it falls afterwards.
-        final_learning_rate: the share of it that is left at the end.
+        decay: how the learning rate falls after the warm-up.
+        final_learning_rate: the share of the learning rate that is left at the end.
         layer_decay: each layer group (words, each LSTM layer, output) learns at a rate so many times smaller than the
             one above it; 2.6 in ULMFiT, 1 for the same rate everywhere.
         head_tokens: words during which the output layer learns alone, when a model is gone on from; unset, a
             twentieth of all if it is new, else none.
         unfreeze_every: words after which the next layer group below learns too (gradual unfreezing); 0 for all at once.
-        clip_norm: bound of the global gradient norm.
-        precision: of encoder and LSTMs; `"auto"` is bfloat16 on a GPU and float32 on a CPU.
+        clip_norm: bound of the norm of all gradients together, against steps that go astray.
+        precision: what encoder and LSTMs compute in; `"auto"` is bfloat16 on a GPU and float32 on a CPU.
         evaluate_every: words between held-out perplexities; there is always one at the end.
         checkpoint_every: words between checkpoints, which is what a killed run can lose.
         log_every: words between lines of the log.
-        seed: of everything random.
+        seed: where everything random begins: the same seed gives the same run.
     """
 
     model: ElmoConfig = field(default_factory=ElmoConfig.small)

@@ -1,0 +1,133 @@
+"""`elmo train` and its plain twin: the same settings, the same reading of values, one line when something is wrong."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from elmokit.cli import main
+from elmokit.errors import ConfigError
+from elmokit.pretrain.arguments import configured, parsed, settings
+from elmokit.pretrain.recipes import recipe_named
+from elmokit.pretrain.train import main as plain_main
+
+TINY = [
+    "--recipe",
+    "tiny_cpu",
+    "--workers",
+    "1",
+    "--tokens",
+    "600",
+    "--tokens-per-batch",
+    "80",
+    "--log-every",
+    "200",
+    "--lstm.cell-dim",
+    "12",
+    "--lstm.projection-dim",
+    "8",
+    "--characters.filters",
+    "[[1,4],[2,4]]",
+    "--characters.max-length",
+    "12",
+    "--num-negatives",
+    "8",
+]
+
+
+def one_line_of(capsys) -> str:
+    text = capsys.readouterr().err
+    assert text.startswith("elmo: ") and text.count("\n") == 1
+    return text
+
+
+def test_help_is_quick_needs_no_torch_and_explains_every_setting():
+    code = (
+        "import sys; from elmokit.cli import main; main(['train', '--help']); "
+        "print([m for m in ('torch', 'numpy', 'pyarrow', 'h5py') if m in sys.modules])"
+    )
+    for _ in range(3):  # again only if the machine was busy
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        if seconds < 0.5:
+            break
+    assert seconds < 0.5
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert "Example: elmo train " in done.stdout
+    for setting in settings():
+        assert len(setting.help) > 10
+        assert f"{setting.option} " in done.stdout
+
+
+def test_from_text_to_a_model_that_the_other_commands_take(texts, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    text, held_out = map(str, texts)
+    assert main(["train", text, "-o", "model", "--held-out", held_out, "--tokenised", *TINY]) == 0
+    said = capsys.readouterr().out
+    assert "2,481 words in 400 sentences" in said and "held-out perplexity after" in said
+    assert "elmo embed FILE -o vectors.parquet --model model" in said
+    assert main(["evaluate", held_out, "--tokenised", "--model", "model"]) == 0
+    assert main(["embed", text, "-o", "vectors.npy", "--model", "model"]) == 0
+    assert main(["info", "model"]) == 0
+    capsys.readouterr()
+    assert main(["train", text, "-o", "model", "--held-out", held_out, "--tokenised", *TINY]) == 0
+    assert "this run is finished" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "complaint"),
+    [
+        (["--recipe", "huge"], 2, "use one of tiny_cpu, small"),
+        (["--dropout", "lots"], 2, "--dropout is 'lots': expected X"),
+        (["--tokens", "1.5"], 2, "--tokens is '1.5': expected a whole number"),
+        (["--mode", "books"], 2, "use one of sentences, streams"),
+        (["--lstm.cell-dim", "0"], 2, "lstm.cell_dim is 0"),
+        (["--device", "abacus"], 2, "abacus"),
+        (["--optimiser", "adamw", "--learning-rate", "1e38"], 1, "no checkpoint yet"),
+        (["--speed", "9"], 2, "--speed"),
+    ],
+)
+def test_what_is_wrong_is_one_line(arguments, code, complaint, texts, tmp_path, capsys):
+    assert main(["train", str(texts[0]), "-o", str(tmp_path / "m"), "--tokenised", *TINY, *arguments]) == code
+    assert complaint in one_line_of(capsys)
+
+
+def test_missing_text_is_named(tmp_path, capsys):
+    assert main(["train", str(tmp_path / "nothing.txt"), "-o", str(tmp_path / "m"), *TINY]) == 2
+    assert "nothing.txt" in one_line_of(capsys)
+
+
+def test_ctrl_c_says_how_to_go_on(texts, tmp_path, capsys, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("elmokit.pretrain.train.train", stop)
+    assert main(["train", str(texts[0]), "-o", str(tmp_path / "m"), *TINY]) == 130
+    assert "the same command goes on from its last checkpoint" in one_line_of(capsys)
+
+
+def test_the_plain_command_reads_the_same_settings(texts, tmp_path, monkeypatch, capsys):
+    arguments = [str(texts[0]), "-o", "model", "--tokens", "1e6", "--lstm.residual", "no", "--lstm.cell-clip", "3"]
+    config, options = parsed([*arguments, "--characters.filters", "[[1, 8]]", "--held-out", "a", "b"])
+    assert config == configured(
+        "small", {"tokens": "1_000_000", "lstm.residual": "no", "lstm.cell_clip": "3", "characters.filters": "[[1,8]]"}
+    )
+    assert (config.tokens, config.model.lstm.residual, config.model.lstm.cell_clip) == (1_000_000, False, 3.0)
+    assert config.model.characters is not None and config.model.characters.filters == ((1, 8),)
+    assert options["held_out"] == ["a", "b"] and options["destination"] == "model"
+    monkeypatch.chdir(tmp_path)
+    assert plain_main([str(texts[0]), "-o", "model", "--tokenised", *TINY]) == 0
+    assert plain_main([str(texts[0]), "-o", "model", "--tokenised", *TINY, "--dropout", "0.3"]) == 2
+    assert "another dropout" in capsys.readouterr().err
+
+
+def test_none_is_a_value_where_nothing_may_stand():
+    assert configured("bilm_tf", {"lstm.cell_clip": "none"}).model.lstm.cell_clip is None
+    with pytest.raises(ConfigError, match="expected"):
+        configured("bilm_tf", {"dropout": "none"})
+    assert configured("tiny_cpu", {name.name: None for name in settings()}) == recipe_named("tiny_cpu")

@@ -1,0 +1,314 @@
+"""Training as a whole: it learns, what it saves is what it measured, and it refuses what would go wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from elmokit import Elmo, Embedder, LanguageModel, io
+from elmokit.characters import ByteScheme
+from elmokit.config import ElmoConfig
+from elmokit.errors import CheckpointError, ConfigError, MissingExtra, OutputError, TrainingError
+from elmokit.pretrain.building import built_network, model_for, optimiser_config
+from elmokit.pretrain.corpus import EncodedCorpus
+from elmokit.pretrain.encoding import encode_corpus
+from elmokit.pretrain.network import keyed_dropout
+from elmokit.pretrain.optim import OptimiserConfig, build_optimizer
+from elmokit.pretrain.reader import SentenceReader
+from elmokit.pretrain.recipes import RECIPES, TrainConfig, recipe_named
+from elmokit.pretrain.saving import Checkpoints
+from elmokit.pretrain.stepping import Layout
+from elmokit.pretrain.train import train
+
+
+def unigram_entropy(path) -> float:
+    """Of words and sentence ends, in nats: the loss of who knows nothing but frequencies."""
+    words = [word for line in path.read_text().splitlines() for word in [*line.split(), "</S>"]]
+    return -sum(n / len(words) * math.log(n / len(words)) for n in Counter(words).values())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"output": "full"},
+        {"mode": "streams"},
+        {"output": "sampled", "num_negatives": 16},
+        {"output": "adaptive", "width": 16},
+        {"input": "words"},
+        {"optimiser": "adamw"},
+    ],
+    ids=lambda changes: next(iter(changes.values())),
+)
+def test_it_learns_and_the_saved_model_predicts_as_well_as_training_said(changes, texts, tiny, tmp_path, losses):
+    text, held_out = texts
+    speeds = {"tokens_per_batch": 80, "learning_rate": 5e-2, "muon_learning_rate": 1e-1}
+    config = tiny(tokens=5_000, evaluate_every=2_500, min_count=2, **speeds, **changes)
+    assert train([text], tmp_path / "model", config, held_out=[held_out], tokenised=True, workers=1)
+    *_, first, last = (line for line in losses(tmp_path / "model") if line["kind"] == "held-out")
+    assert last["mean"] < first["mean"]
+    assert math.log(last["mean"]) < 0.85 * unigram_entropy(held_out)
+
+    lines = [line.split() for line in held_out.read_text().splitlines()]
+    result = LanguageModel.from_pretrained(tmp_path / "model").perplexity(lines)
+    assert result.forward == pytest.approx(last["forward"], rel=1e-4)
+    assert result.backward == pytest.approx(last["backward"], rel=1e-4)
+    assert result.tokens == sum(len(words) + 1 for words in lines)
+    vectors = Embedder.from_pretrained(tmp_path / "model").embed([["ash", "bay", "unseen"]])
+    assert vectors[0].shape == (3, 2 * config.model.lstm.projection_dim)
+    elmo = Elmo.from_pretrained(tmp_path / "model")
+    assert elmo(elmo.word_ids([["ash", "bay"]])).mixes[0].shape == (1, 2, vectors[0].shape[1])
+
+
+def test_unicode_characters_train_on_any_script(tiny, tmp_path, losses):
+    text = tmp_path / "text.txt"
+    text.write_text("나는 학교에 간다 .\n너는 집에 온다 .\n나는 집에 간다 .\n" * 30, encoding="utf-8")
+    config = tiny(tokens=2_000)
+    characters = dataclasses.replace(config.model.characters, scheme="unicode", num_symbols=14)
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, characters=characters))
+    train([text], tmp_path / "model", config, held_out=[text], tokenised=True, workers=1)
+    checkpoint = io.load(tmp_path / "model")
+    assert checkpoint.alphabet is not None and len(checkpoint.alphabet) == 14
+    result = LanguageModel.from_pretrained(tmp_path / "model").perplexity(
+        [line.split() for line in text.read_text().splitlines()]
+    )
+    assert result.mean == pytest.approx(losses(tmp_path / "model")[-1]["mean"], rel=1e-4)
+
+
+def test_raw_text_is_segmented(tiny, tmp_path, capsys):
+    (tmp_path / "text.txt").write_text("The cat sat. The dog ran! It is late.\n" * 40, encoding="utf-8")
+    train([tmp_path / "text.txt"], tmp_path / "model", tiny(tokens=300), workers=1)
+    said = capsys.readouterr().out
+    assert "480 words in 120 sentences" in said
+    assert "parameters" in said and "engine=packed" in said and f"--model {tmp_path / 'model'}" in said
+    assert LanguageModel.from_pretrained(tmp_path / "model").predict("The cat", top=1)
+
+
+def test_the_network_may_be_stopped_and_a_finished_run_says_so(texts, tiny, tmp_path, capsys):
+    arguments = [texts[0]], tmp_path / "model", tiny()
+    assert train(*arguments, tokenised=True, workers=1, minutes=0) is None
+    assert "the same command goes on" in capsys.readouterr().out
+    assert not (tmp_path / "model").exists()
+    assert train(*arguments, tokenised=True, workers=1) == tmp_path / "model"
+    assert "goes on" in capsys.readouterr().out
+    weights = (tmp_path / "model" / "model.safetensors").read_bytes()
+    assert train(*arguments, tokenised=True, workers=1) == tmp_path / "model"
+    assert "this run is finished" in capsys.readouterr().out
+    assert (tmp_path / "model" / "model.safetensors").read_bytes() == weights
+
+
+def test_stopping_and_going_on_changes_no_loss(texts, tiny, tmp_path, losses):
+    for name in ("whole", "stopped"):
+        while (
+            train(
+                [texts[0]], tmp_path / name, tiny(), tokenised=True, workers=1, minutes=0 if name == "stopped" else None
+            )
+            is None
+        ):
+            pass  # one step a call
+    assert losses(tmp_path / "stopped") == losses(tmp_path / "whole")
+
+
+def test_a_run_goes_on_with_its_settings_and_its_text(texts, tiny, tmp_path, losses):
+    text, held_out = texts
+    options = {"tokenised": True, "workers": 1, "minutes": 0}
+    train([text], tmp_path / "model", tiny(), **options)
+    with pytest.raises(ConfigError, match=r"another dropout \(dropout was 0.1, now 0.2\)"):
+        train([text], tmp_path / "model", tiny(dropout=0.2), **options)
+    with pytest.raises(ConfigError, match=r"was made from text.txt .* but now held-out.txt"):
+        train([held_out], tmp_path / "model", tiny(), **options)
+    train([text], tmp_path / "model", tiny(learning_rate=1e-3), tokenised=True, workers=1)  # how fast may change
+    assert {"kind": "settings", "step": 1, "learning_rate": 1e-3}.items() <= losses(tmp_path / "model")[0].items()
+
+
+def test_an_existing_folder_is_not_touched(texts, tiny, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.json").write_text("{}")
+    with pytest.raises(OutputError, match="choose another folder"):
+        train([texts[0]], tmp_path / "mine", tiny(), tokenised=True)
+    assert not (tmp_path / "mine.training").exists()
+
+
+def test_divergence_stops_with_the_last_good_checkpoint(texts, tiny, tmp_path, losses):
+    config = tiny(optimiser="adamw", checkpoint_every=1_000)
+    folder = tmp_path / "model.training"
+    with pytest.raises(TrainingError, match="no checkpoint yet"):
+        train([texts[0]], tmp_path / "model", tiny(learning_rate=1e38, optimiser="adamw"), tokenised=True, workers=1)
+    assert not list(folder.glob("checkpoints/*"))
+    train([texts[0]], tmp_path / "other", config, tokenised=True, workers=1, minutes=0)
+    kept = {path: path.read_bytes() for path in tmp_path.glob("other.training/checkpoints/*")}
+    wild = dataclasses.replace(config, learning_rate=1e38)
+    with pytest.raises(TrainingError, match="checkpoint at step 1 is kept.*smaller --learning-rate"):
+        train([texts[0]], tmp_path / "other", wild, tokenised=True, workers=1)
+    assert {path: path.read_bytes() for path in tmp_path.glob("other.training/checkpoints/*")} == kept
+    assert train([texts[0]], tmp_path / "other", config, tokenised=True, workers=1)  # as the message advises
+    assert all(math.isfinite(line["loss"]) for line in losses(tmp_path / "other") if line["kind"] == "train")
+
+
+def test_weights_that_are_not_finite_are_never_written(texts, tiny, tmp_path, monkeypatch):
+    def spoil(optimizer, rate: float) -> None:
+        next(iter(optimizer._parameters.values())).data.fill_(math.inf)
+
+    monkeypatch.setattr("elmokit.pretrain.optim.Optimiser.step", spoil)
+    with pytest.raises(TrainingError, match="diverged"):
+        train([texts[0]], tmp_path / "model", tiny(), tokenised=True, workers=1, minutes=0)
+    assert not list(tmp_path.glob("model.training/checkpoints/*"))
+
+
+def test_a_full_disk_keeps_the_last_good_checkpoint(texts, tiny, tmp_path, monkeypatch):
+    train([texts[0]], tmp_path / "model", tiny(), tokenised=True, workers=1, minutes=0)
+    kept = sorted(tmp_path.glob("model.training/checkpoints/*"))
+
+    def full(values, file) -> None:
+        file.write(b"the beginning")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", full)
+        with pytest.raises(OutputError, match=r"No space left on device\): the checkpoints before it are kept"):
+            train([texts[0]], tmp_path / "model", tiny(), tokenised=True, workers=1)
+    assert sorted(tmp_path.glob("model.training/checkpoints/*")) == kept
+    assert train([texts[0]], tmp_path / "model", tiny(), tokenised=True, workers=1)
+
+
+def test_two_checkpoints_are_kept_and_a_foreign_file_is_named(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for step in (5, 10, 15):
+        checkpoints.save(step, {"step": step})
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["step-000000010.pt", "step-000000015.pt"]
+    assert checkpoints.last_step == 15
+    assert checkpoints.latest(torch.device("cpu")) == {"step": 15}
+    (tmp_path / "step-000000020.pt").write_bytes(b"something else")
+    with pytest.raises(CheckpointError, match="step-000000020.pt.*remove the file"):
+        checkpoints.latest(torch.device("cpu"))
+
+
+def test_an_encoded_corpus_is_taken_as_it_is(texts, tiny, tmp_path):
+    encode_corpus([texts[0]], tmp_path / "corpus", tokenised=True, progress=False, workers=1)
+    train([tmp_path / "corpus"], tmp_path / "model", tiny(tokens=300))
+    assert not (tmp_path / "model.training" / "corpus").exists()
+
+
+def test_tensorboard_is_told_or_asked_for(texts, tiny, tmp_path, monkeypatch):
+    told = []
+    train([texts[0]], tmp_path / "model", tiny(tokens=700), tokenised=True, workers=1, report=told.append)
+    assert [line["kind"] for line in told] == ["train"] * 3
+    monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'elmokit\[train\]'"):
+        train([texts[0]], tmp_path / "other", tiny(), tensorboard=True)
+
+
+# ---------------------------------------------------------------- recipes and their parts
+
+
+@pytest.fixture(scope="module")
+def corpus(texts, tmp_path_factory) -> EncodedCorpus:
+    return encode_corpus([texts[0]], tmp_path_factory.mktemp("c") / "corpus", tokenised=True, progress=False, workers=1)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_builds(name, corpus):
+    config = recipe_named(name)
+    assert TrainConfig(**{**vars(config)}) == config
+    model, _ = model_for(config, corpus)
+    with torch.device("meta"):
+        network = built_network(config, model, corpus, torch.device("meta"))
+        build_optimizer(network, optimiser_config(config))
+    json.dumps(config.to_dict())
+
+
+def test_the_recipe_of_bilm_tf_has_its_constants():
+    config = recipe_named("bilm_tf")
+    assert optimiser_config(config) == OptimiserConfig.bilm_tf()
+    assert (config.rate(1), config.rate(config.tokens)) == (1, 1)
+    assert config.model == ElmoConfig.original()
+    assert (config.tokens_per_batch // config.unroll, config.unroll) == (128, 20)
+    assert (config.num_negatives, config.sampler, config.vocabulary_size) == (8192, "log_uniform", 793_471)
+
+
+def test_a_short_run_still_reaches_its_learning_rate():
+    config = dataclasses.replace(recipe_named("small"), tokens=1_000_000)
+    assert max(config.rate(tokens) for tokens in range(0, 1_000_000, 10_000)) > 0.99
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("mode", "books"), ("tokens", 0), ("dropout", 1.0), ("vocabulary_size", 3), ("learning_rate", -1), ("seed", -1)],
+)
+def test_nonsense_is_refused_by_name(field, value):
+    with pytest.raises(ConfigError, match=field):
+        TrainConfig(**{field: value})
+
+
+def test_an_unknown_recipe_lists_the_known():
+    with pytest.raises(ConfigError, match="tiny_cpu, small"):
+        recipe_named("large")
+
+
+# ---------------------------------------------------------------- randomness, layouts
+
+
+def dropped(keys: list[int], *, seed: int = 3, rate: float = 0.1, width: int = 4096) -> torch.Tensor:
+    ones = torch.ones(len(keys), width)
+    return keyed_dropout(ones, torch.tensor(keys), seed=torch.tensor(seed), rate=rate)
+
+
+def test_dropout_follows_from_its_keys_alone():
+    together, apart = dropped([5, 1 << 20, 77]), dropped([77])
+    assert torch.equal(together[2:], apart)
+    assert torch.equal(dropped([5]), dropped([5]))
+    assert not torch.equal(dropped([5]), dropped([5], seed=4))
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.1, 0.5])
+def test_dropout_drops_its_share_and_keeps_the_mean(rate):
+    values = dropped(list(range(200)), rate=rate)
+    assert (values == 0).float().mean().item() == pytest.approx(rate, abs=0.003)
+    assert values.mean().item() == pytest.approx(1, abs=0.004)
+    assert values.unique().tolist() == pytest.approx([0, 1 / (1 - rate)])
+    by_feature, by_row = (values == 0).float().mean(0), (values == 0).float().mean(1)
+    # 200 rows and 4096 features: no feature and no row is dropped much more often than chance allows
+    spread = math.sqrt(rate * (1 - rate))
+    assert (by_feature - rate).abs().max() < 5 * spread / math.sqrt(200)
+    assert (by_row - rate).abs().max() < 5 * spread / math.sqrt(4096)
+
+
+def test_masks_of_neighbours_have_nothing_to_do_with_each_other():
+    rows = [(dropped([key], seed=seed) == 0).float()[0] for key in (0, 1, 2, 1 << 20) for seed in (64, 65, 128)]
+    together = torch.corrcoef(torch.stack(rows)).fill_diagonal_(0)
+    assert together.abs().max() < 5 / math.sqrt(4096)
+
+
+def test_words_point_at_their_spelling_in_both_layouts(tmp_path):
+    long = "a" * 30
+    lines = [f"one two {long}{number} three{number} four\n" for number in range(12)]
+    (tmp_path / "text.txt").write_text("".join(lines))
+    corpus = encode_corpus([tmp_path / "text.txt"], tmp_path / "corpus", tokenised=True, progress=False, workers=1)
+    scheme = ByteScheme()
+    batch = next(SentenceReader(corpus, scheme, tokens_per_batch=48))
+    padding = int(scheme.begin_ids[-1])
+    layout = Layout(num_short=64, num_long=64, columns=scheme.columns, padding_id=padding, widest_filter=7)
+    arrays = layout.laid_out(batch)
+    assert arrays is not None
+    short_UC, long_UC, words_2N, targets_2N, keys_N = arrays
+    assert short_UC.shape == (64, 24) and long_UC.shape == (64, 50)
+    padded = [
+        np.pad(block, ((0, 0), (0, 50 - block.shape[1])), constant_values=padding) for block in (short_UC, long_UC)
+    ]
+    spelled_UC = np.concatenate(padded)
+    columns = batch.distinct_UC.shape[1]
+    for rows_N, words_N in zip(words_2N, (batch.forward_words_N, batch.backward_words_N), strict=True):
+        assert (spelled_UC[rows_N][:, :columns] == batch.distinct_UC[words_N]).all()
+        assert (spelled_UC[rows_N][:, columns:] == padding).all()
+        assert (rows_N >= 64).sum() == batch.num_rows  # one long word a sentence
+    # what a convolution sees of a short word ends in a whole window of padding
+    assert (short_UC[:, -7:] == padding).all()
+    assert (targets_2N == np.stack([batch.forward_targets_N, batch.backward_targets_N])).all()
+    assert (keys_N == batch.keys_N).all()
+    assert dataclasses.replace(layout, num_long=1).laid_out(batch) is None
+    assert dataclasses.replace(layout, num_short=2).laid_out(batch) is None
