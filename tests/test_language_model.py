@@ -246,6 +246,16 @@ def test_substitutes_suit_both_sides(lm):
     assert math.fsum(probability for _, probability in best) == pytest.approx(1, abs=1e-6)
 
 
+def test_substitutes_multiply_both_sides_and_divide_by_how_frequent_a_word_is(lm):
+    by_hand = ByHand(lm)
+    left = [by_hand.says(0, word) for word in ["<S>", "the", "river"]][-1]
+    right = [by_hand.says(1, word) for word in ["</S>", ".", "sat"]][-1]
+    shares = np.exp(left + right) * np.arange(1, len(WORDS) + 1)  # Zipf: a word's frequency falls as 1 / rank
+    shares[[WORDS.index(word) for word in ("<S>", "</S>", "<UNK>", "bank", "Bank")]] = 0
+    for word, probability in lm.substitutes("the river bank sat.", "bank", top=100):
+        assert probability == pytest.approx(shares[WORDS.index(word)] / shares.sum(), rel=1e-4)
+
+
 def test_substitutes_of_the_right_occurrence_in_the_right_capitals(lm):
     sentence = "the Bank by the bank"
     assert lm.substitutes(sentence, "BANK") == lm.substitutes(sentence, "Bank")
@@ -265,10 +275,14 @@ def test_from_pretrained_reads_every_format_with_a_softmax(lm, format, tmp_path)
     assert loaded.predict("the river")[0][0] == lm.predict("the river")[0][0]
 
 
-def test_an_adaptive_softmax_works_too(lm):
+def test_an_adaptive_softmax_works_too(lm, tmp_path):
     adaptive = LanguageModel(lm.elmo, AdaptiveSoftmax(len(WORDS), 64, cutoffs=[5]), WORDS)
     assert 1 < adaptive.perplexity(SENTENCES).mean < 1000
     assert math.fsum(p for _, p in adaptive.predict("the", top=100)) == pytest.approx(1, abs=1e-5)
+    softmax = {f"softmax.{name}": value.detach() for name, value in adaptive.softmax.state_dict().items()}
+    io.save(dataclasses.replace(lm.elmo.to_checkpoint(), softmax=softmax, output_words=WORDS), tmp_path / "model")
+    loaded = LanguageModel.from_pretrained(tmp_path / "model", device="cpu")
+    assert loaded.perplexity(SENTENCES).mean == pytest.approx(adaptive.perplexity(SENTENCES).mean, rel=1e-6)
 
 
 def test_a_model_without_its_softmax_is_refused(lm, tmp_path):

@@ -179,8 +179,9 @@ class LanguageModel:
 
         The forward model has seen the words before the place, the backward model those after it, neither the word.
         Both are combined as if the two sides were independent given the word: p(w | left) · p(w | right) / p(w),
-        scaled to sum to 1 over all words that may be shown. The word itself, in capitals or not, the boundaries and
-        `<UNK>` may not.
+        scaled to sum to 1 over all words that may be shown. p(w), how frequent a word is anywhere, follows Zipf's law
+        from its place in the vocabulary, which is sorted by falling frequency. The word itself, in capitals or not,
+        the boundaries and `<UNK>` may not be shown.
 
         Arguments:
             sentence: a string, which is ONE sentence here, or a list of words.
@@ -196,7 +197,9 @@ class LanguageModel:
         log_probs_2V = self.softmax.log_probs(torch.cat([before_1P, after_1P]))
         same = [row for spelling, row in self._rows.items() if spelling.casefold() == word.casefold()]
         hidden = [self._rows[special] for special in SPECIAL_WORDS]
-        return self._best(log_probs_2V.sum(0), top, same + hidden)
+        # Without the prior both models push the words that are frequent anywhere: docs/how-to/language-model.md.
+        log_prior_V = -torch.arange(1, log_probs_2V.shape[1] + 1, device=log_probs_2V.device).log()
+        return self._best(log_probs_2V.sum(0) - log_prior_V, top, same + hidden)
 
     def _words_of(self, sentence: Sentence) -> Sequence[str]:
         if isinstance(sentence, str):
