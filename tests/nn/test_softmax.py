@@ -100,6 +100,7 @@ class LargestTensor(TorchDispatchMode):
 def test_logits_are_never_whole_in_memory(sampled, monkeypatch):
     num_rows, num_words, width = 400, 1000, 8
     monkeypatch.setattr(chunked, "CHUNK_BYTES", 4 * num_words * 10)
+    monkeypatch.setattr(chunked, "TILE_ROWS", 10)
     hidden, softmax, targets = random_problem(num_rows, num_words, width)
     with LargestTensor() as largest:
         if sampled:
