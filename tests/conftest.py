@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from pathlib import Path
 
 import pytest
+
+# Triton decides when it is first imported whether its kernels run on a GPU or are interpreted, here on the CPU.
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+@pytest.fixture(scope="session")
+def interpreted_triton() -> None:
+    """Kernels run by Triton's interpreter, whose products of bfloat16 are mended: it multiplies the bit patterns."""
+    if platform.system() != "Linux":
+        pytest.skip("Triton is made for Linux only")
+    import numpy as np
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    create_dot = interpreter.InterpreterBuilder.create_dot
+
+    def widened(handle: interpreter.TensorHandle) -> interpreter.TensorHandle:
+        if handle.dtype.scalar != tl.bfloat16:
+            return handle
+        return interpreter.TensorHandle((handle.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+
+    interpreter.InterpreterBuilder.create_dot = lambda self, a, b, *others: create_dot(
+        self, widened(a), widened(b), *others
+    )
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,11 @@ Shapes: N packed words, B rows (sentences), D input width, H cell width, P outpu
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
+import os
+import shutil
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
@@ -18,7 +21,17 @@ from torch import Tensor
 
 from elmokit.errors import EngineError
 
-__all__ = ["Choice", "Clips", "LayerState", "LstmpWeights", "Recurrence", "best_for", "engine_named"]
+__all__ = [
+    "TRITON_DTYPES",
+    "Choice",
+    "Clips",
+    "LayerState",
+    "LstmpWeights",
+    "Recurrence",
+    "best_for",
+    "engine_named",
+    "why_no_triton",
+]
 
 
 class LstmpWeights(NamedTuple):
@@ -53,6 +66,7 @@ class Recurrence(NamedTuple):
 
 
 ENGINES = ("cudnn", "packed", "reference", "triton")
+TRITON_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 Run = Callable[[Sequence[Recurrence], Sequence[int], Clips], list[tuple[Tensor, LayerState]]]
 
 
@@ -68,16 +82,44 @@ class Choice(NamedTuple):
 
 
 def best_for(device: torch.device, dtype: torch.dtype, clips: Clips) -> Choice:
-    """The fastest engine that is exact for this device, dtype and clipping."""
+    """The fastest engine that is exact for this device, dtype and clipping.
+
+    Example:
+        >>> print(best_for(torch.device("cpu"), torch.float32, Clips(3.0, 3.0)))
+        engine=packed (float32 on cpu)
+    """
     name = str(dtype).removeprefix("torch.")
-    clipped = clips.cell is not None or clips.projection is not None
-    if device.type == "cuda" and importlib.util.find_spec("triton") is not None:
-        return Choice("triton", f"{name} on cuda")
-    if device.type == "cuda" and not clipped:
-        return Choice("cudnn", f"{name} on cuda, nothing clipped; triton: not installed")
+    why_not = why_no_triton(device, dtype)
+    if why_not is None:
+        return Choice("triton", f"{name} on {device.type}")
+    reasons = [f"triton: {why_not}"] if device.type == "cuda" else []
+    if device.type == "cuda" and dtype in TRITON_DTYPES:
+        if clips == Clips(None, None):
+            return Choice("cudnn", f"{name} on cuda, nothing clipped; {reasons[0]}")
+        reasons.append("cudnn: cannot clip")
     if dtype == torch.float32:
-        return Choice("packed", f"float32 on {device.type}" + (", cudnn: cannot clip" if device.type == "cuda" else ""))
-    return Choice("reference", f"packed: proved for float32 only, found {name}")
+        return Choice("packed", "; ".join([f"float32 on {device.type}", *reasons]))
+    return Choice("reference", "; ".join([*reasons, f"packed: proved for float32 only, found {name}"]))
+
+
+def why_no_triton(device: torch.device, dtype: torch.dtype) -> str | None:
+    """What keeps Triton's kernels from running on this device in this dtype; `None` if nothing does."""
+    if device.type != "cuda":
+        return f"needs CUDA, found {device.type}"
+    if dtype not in TRITON_DTYPES:
+        return f"computes in float32, bfloat16 and float16, found {str(dtype).removeprefix('torch.')}"
+    return _why_no_triton_here(device)
+
+
+@functools.cache
+def _why_no_triton_here(device: torch.device) -> str | None:
+    if importlib.util.find_spec("triton") is None:
+        return "not installed"
+    if not any(map(shutil.which, (os.environ.get("CC", "gcc"), "gcc", "clang"))):
+        return "needs a C compiler to launch kernels, found neither gcc nor clang"
+    if torch.cuda.is_available() and torch.cuda.get_device_capability(device) < (8, 0):
+        return "needs compute capability 8.0, found {}.{}".format(*torch.cuda.get_device_capability(device))
+    return None
 
 
 def engine_named(name: str) -> Run:

@@ -2,13 +2,14 @@
 
 cuDNN keeps weights as (out, in) with gates in the order i, f, g, o, so ours are turned at every call: a few
 megabytes, next to nothing beside the recurrence. The two directions are independent and each leaves most of a GPU
-idle, so they run on two streams.
+idle, so they run on two streams; autograd goes back on the same two.
 
 Shapes as in `engines/__init__.py`.
 """
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Sequence
 
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from elmokit.errors import EngineError
-from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Recurrence
+from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Recurrence, engine_named
 
 __all__ = ["run"]
 
@@ -29,30 +30,27 @@ def run(recurrences: Sequence[Recurrence], batch_sizes: Sequence[int], clips: Cl
     if clips.cell is not None or (clips.projection is not None and recurrences[0].weights.projection_HP is not None):
         raise EngineError("the cudnn engine cannot clip: use the packed engine, or a model whose clips are null")
     if not batch_sizes:
-        return [(recurrence.state.hidden_BP[:0], recurrence.state) for recurrence in recurrences]
-    main = torch.cuda.current_stream()
-    results = []
-    for number, recurrence in enumerate(recurrences):
-        if number == 0:
-            results.append(_run_one(recurrence, batch_sizes))
-            continue
-        side = _side_stream(main.device)
+        return engine_named("packed")(recurrences, batch_sizes, clips)
+    main = torch.cuda.current_stream(recurrences[0].inputs_ND.device)
+    sides = [main, *(_side_stream(main.device, number) for number in range(1, len(recurrences)))]
+    for side in sides[1:]:  # before anything is queued on the main stream: what comes later there is not waited for
         side.wait_stream(main)
-        with torch.cuda.stream(side):
+    results = []
+    for recurrence, stream in zip(recurrences, sides, strict=True):
+        with torch.cuda.stream(stream):
             results.append(_run_one(recurrence, batch_sizes))
+    for (outputs_NP, state), side in zip(results[1:], sides[1:], strict=True):
         main.wait_stream(side)
-        for tensor in (results[-1][0], *results[-1][1]):
+        for tensor in (outputs_NP, *state):
             tensor.record_stream(main)
     return results
 
 
-_streams: dict[torch.device, torch.cuda.Stream] = {}
-
-
-def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    if device not in _streams:
-        _streams[device] = torch.cuda.Stream(device)
-    return _streams[device]
+@functools.cache
+def _side_stream(device: torch.device, number: int) -> torch.cuda.Stream:
+    """One stream a direction and device; a stream costs memory, so it is made once."""
+    del number
+    return torch.cuda.Stream(device)
 
 
 def _run_one(recurrence: Recurrence, batch_sizes: Sequence[int]) -> tuple[Tensor, LayerState]:
@@ -64,13 +62,13 @@ def _run_one(recurrence: Recurrence, batch_sizes: Sequence[int]) -> tuple[Tensor
     has_projection = weights.projection_HP is not None
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*not part of single contiguous chunk.*")
-        outputs, hidden, cell, *_ = torch._cudnn_rnn(
+        outputs, hidden, cell, *_ = torch._cudnn_rnn(  # pyright: ignore[reportPrivateImportUsage]
             inputs,
             _turned(weights),
             5 if has_projection else 4,
             None,
-            hidden_BP[:n].unsqueeze(0).contiguous(),
-            cell_BH[:n].unsqueeze(0).contiguous(),
+            hidden_BP[:n].unsqueeze(0).to(inputs_ND.dtype).contiguous(),
+            cell_BH[:n].unsqueeze(0).to(inputs_ND.dtype).contiguous(),
             _LSTM,
             cell_dim,
             output_dim if has_projection else 0,
@@ -83,7 +81,8 @@ def _run_one(recurrence: Recurrence, batch_sizes: Sequence[int]) -> tuple[Tensor
             None,
         )
     # Rows without a word keep the state they came with.
-    final = LayerState(torch.cat([hidden[0], hidden_BP[n:]]), torch.cat([cell[0], cell_BH[n:]]))
+    ends = ((hidden[0], hidden_BP), (cell[0], cell_BH))
+    final = LayerState(*(torch.cat([last.to(first.dtype), first[n:]]) for last, first in ends))
     return outputs.reshape(len(inputs_ND), output_dim), final
 
 
