@@ -9,8 +9,6 @@ Shapes: N words, C columns of ids, T columns kept after trimming, E character wi
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import math
 
 import torch
@@ -18,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.config import CharConfig, ElmoConfig, WordConfig
+from elmokit.nn.engines import why_no_triton
 
 __all__ = ["CharCnn", "Highway", "WordEncoder", "WordTable", "distinct_rows"]
 
@@ -126,16 +125,14 @@ class CharCnn(nn.Module):
 def _convolve_and_pool(characters_NTE: Tensor, convolution: nn.Module) -> Tensor:
     """The largest value (N, K) of each channel of a convolution over all positions of a word."""
     assert isinstance(convolution, nn.Conv1d)
-    if characters_NTE.is_cuda and _has_triton():
-        from elmokit.nn.kernels.char_cnn import convolve_and_pool
+    weight, bias = convolution.weight, convolution.bias
+    if why_no_triton(characters_NTE.device, characters_NTE.dtype) is None and weight.dtype == characters_NTE.dtype:
+        from elmokit.nn.kernels.char_cnn import convolve_and_pool, fits
 
-        return convolve_and_pool(characters_NTE, convolution.weight, convolution.bias)
+        if fits(characters_NTE, weight):
+            assert bias is not None
+            return convolve_and_pool(characters_NTE, weight, bias)
     return convolution(characters_NTE.transpose(1, 2)).amax(dim=2)
-
-
-@functools.cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
 
 
 class Highway(nn.Module):

@@ -1,24 +1,37 @@
+# ruff: noqa: ANN001, ANN202 (kernel arguments are pointers and numbers; Triton reads no other types)
 """Convolution over characters and maximum over the word in one kernel: what lies between never reaches memory.
 
 Written plainly, a convolution of 1024 channels writes every position of every word, and the maximum reads it all
 back; with gradients, several times over. Here a program keeps a running maximum in registers and stores only that and
 its position. A window of w characters is w * E numbers in a row of memory, so each position is one small matrix
-product, and going back only the winning positions are left in it.
+product, and going back only the winning positions are left in it. Of several equal maxima the first wins (torch gives
+each its share); windows of padding alone are such, and there the gradients of filter and table are the same either way.
 
 Shapes: U words, T columns, E character width, w filter width, Q = w * E rounded up to a power of two, K channels.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["convolve_and_pool"]
+__all__ = ["convolve_and_pool", "fits"]
 
 WORDS, CHANNELS, SPLITS = 64, 128, 40
 WORDS_BACK = 16  # of a program that goes back to the characters: few words, so that there are programs enough
+MOST_IN_A_WINDOW = 128  # numbers; a program holds a window of every word and the filters of its channels at once
+MOST_POSITIONS = 255  # a position is kept as one byte
+
+
+def fits(characters_UTE: Tensor, weight_KEw: Tensor) -> bool:
+    """Whether the kernels are made for these shapes: windows that fit a program, positions that fit a byte."""
+    _, num_columns, dim = characters_UTE.shape
+    width = weight_KEw.shape[2]
+    return width * dim <= MOST_IN_A_WINDOW and 0 < num_columns - width + 1 <= MOST_POSITIONS
 
 
 def convolve_and_pool(characters_UTE: Tensor, weight_KEw: Tensor, bias_K: Tensor) -> Tensor:
@@ -26,52 +39,85 @@ def convolve_and_pool(characters_UTE: Tensor, weight_KEw: Tensor, bias_K: Tensor
 
     Arguments:
         characters_UTE: character vectors of U words.
-        weight_KEw: a filter in `nn.Conv1d`'s layout.
+        weight_KEw: a filter in `nn.Conv1d`'s layout, of the same dtype.
         bias_K: its bias.
     """
-    weight_wEK = weight_KEw.permute(2, 1, 0).contiguous()
-    return _ConvolveAndPool.apply(characters_UTE.contiguous(), weight_wEK) + bias_K  # type: ignore[operator]
+    assert fits(characters_UTE, weight_KEw), "shapes that only torch's convolution can take"
+    best_UK, _ = _best(characters_UTE, weight_KEw.permute(2, 1, 0).contiguous())
+    return best_UK + bias_K
 
 
-class _ConvolveAndPool(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, characters_UTE: Tensor, weight_wEK: Tensor):  # noqa: ANN001, ANN205
-        num_words, num_columns, _ = characters_UTE.shape
-        num_channels = weight_wEK.shape[2]
-        best_UK = torch.empty(num_words, num_channels, dtype=characters_UTE.dtype, device=characters_UTE.device)
-        place_UK = torch.empty(num_words, num_channels, dtype=torch.uint8, device=characters_UTE.device)
-        tile = _tile(weight_wEK)
-        grid = (triton.cdiv(num_words, WORDS), triton.cdiv(num_channels, tile["BK"]))
+@torch.library.custom_op("elmokit::convolve_and_pool", mutates_args=())
+def _best(characters_UTE: Tensor, weight_wEK: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest value of each channel, and the position where it was first found."""
+    characters_UTE, weight_wEK = characters_UTE.contiguous(), weight_wEK.contiguous()
+    num_words, num_columns, _ = characters_UTE.shape
+    num_channels = weight_wEK.shape[2]
+    best_UK = characters_UTE.new_empty(num_words, num_channels)
+    place_UK = characters_UTE.new_empty(num_words, num_channels, dtype=torch.uint8)
+    tile = _tile(weight_wEK)
+    grid = (triton.cdiv(num_words, WORDS), triton.cdiv(num_channels, tile["BK"]))
+    with torch.cuda.device_of(characters_UTE):
         _forward_kernel[grid](
             characters_UTE, weight_wEK, best_UK, place_UK, num_words, num_columns, num_channels, **tile, num_warps=8
         )
-        ctx.save_for_backward(characters_UTE, weight_wEK, place_UK)
-        return best_UK
+    return best_UK, place_UK
 
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, d_best_UK: Tensor):  # noqa: ANN001, ANN205
-        characters_UTE, weight_wEK, place_UK = ctx.saved_tensors
-        num_words, num_columns, _ = characters_UTE.shape
-        num_channels = weight_wEK.shape[2]
-        d_best_UK = d_best_UK.contiguous()
-        d_characters = torch.zeros_like(characters_UTE, dtype=torch.float32)
-        tile = _tile(weight_wEK)
-        back = tile | {"BU": WORDS_BACK}
+
+@_best.register_fake
+def _(characters_UTE, weight_wEK):
+    best_UK = characters_UTE.new_empty(characters_UTE.shape[0], weight_wEK.shape[2])
+    return best_UK, torch.empty_like(best_UK, dtype=torch.uint8)
+
+
+@torch.library.custom_op("elmokit::convolve_and_pool_backward", mutates_args=())
+def _best_backward(
+    d_best_UK: Tensor, characters_UTE: Tensor, weight_wEK: Tensor, place_UK: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Gradients of the characters and of the filter."""
+    characters_UTE, weight_wEK = characters_UTE.contiguous(), weight_wEK.contiguous()
+    num_words, num_columns, _ = characters_UTE.shape
+    num_channels = weight_wEK.shape[2]
+    d_best_UK = d_best_UK.contiguous()
+    d_characters = torch.zeros_like(characters_UTE, dtype=torch.float32)
+    # Each split sums its share of the words; the splits are summed in a fixed order, so a step is reproducible.
+    splits = min(SPLITS, triton.cdiv(num_words, WORDS))
+    d_weights = weight_wEK.new_empty(splits, *weight_wEK.shape, dtype=torch.float32)
+    sizes = (num_words, num_columns, num_channels)
+    tile = _tile(weight_wEK)
+    back = tile | {"BU": WORDS_BACK}
+    with torch.cuda.device_of(characters_UTE):
         _characters_kernel[(triton.cdiv(num_words, WORDS_BACK),)](
-            weight_wEK, place_UK, d_best_UK, d_characters, num_words, num_columns, num_channels, **back, num_warps=4
+            weight_wEK, place_UK, d_best_UK, d_characters, *sizes, **back, num_warps=4
         )
-        # Each split sums its share of the words; the splits are summed in a fixed order, so a step is reproducible.
-        splits = min(SPLITS, triton.cdiv(num_words, WORDS))
-        d_weights = torch.empty(splits, *weight_wEK.shape, dtype=torch.float32, device=weight_wEK.device)
-        grid = (triton.cdiv(num_channels, tile["BK"]), splits)
-        _weights_kernel[grid](
-            characters_UTE, place_UK, d_best_UK, d_weights, num_words, num_columns, num_channels, splits, **tile, num_warps=8
+        _weights_kernel[(triton.cdiv(num_channels, tile["BK"]), splits)](
+            characters_UTE, place_UK, d_best_UK, d_weights, *sizes, splits, **tile, num_warps=8
         )
-        return d_characters.to(characters_UTE.dtype), d_weights.sum(0).to(weight_wEK.dtype)
+    return d_characters.to(characters_UTE.dtype), d_weights.sum(0).to(weight_wEK.dtype)
 
 
-def _tile(weight_wEK: Tensor) -> dict[str, object]:
+@_best_backward.register_fake
+def _(d_best_UK, characters_UTE, weight_wEK, place_UK):
+    del d_best_UK, place_UK
+    contiguous = torch.contiguous_format
+    return tuple(torch.empty_like(part, memory_format=contiguous) for part in (characters_UTE, weight_wEK))
+
+
+def _keep(ctx, inputs, output) -> None:
+    ctx.save_for_backward(*inputs, output[1])
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx, d_best_UK, d_place_UK):
+    del d_place_UK
+    return (None, None) if d_best_UK is None else _best_backward(d_best_UK, *ctx.saved_tensors)
+
+
+_best.register_autograd(_differentiate, setup_context=_keep)
+
+
+def _tile(weight_wEK: Tensor) -> dict[str, Any]:
     width, dim, channels = weight_wEK.shape
     return {
         "W": width,
@@ -96,22 +142,28 @@ def _forward_kernel(
     characters, weight, best, place, num_words, num_columns, num_channels,
     W: tl.constexpr, E: tl.constexpr, Q: tl.constexpr, BU: tl.constexpr, BK: tl.constexpr, PRECISE: tl.constexpr,
 ):  # fmt: skip
-    u = tl.program_id(0) * BU + tl.arange(0, BU)
+    # Where a program's words begin is counted in 64 bits; places within them fit into 32.
+    first = tl.program_id(0).to(tl.int64) * BU
+    characters += first * num_columns * E
+    u = tl.arange(0, BU)
     k = tl.program_id(1) * BK + tl.arange(0, BK)
     q = tl.arange(0, Q)
-    inside = (u < num_words)[:, None] & (q < W * E)[None, :]
-    weight_QK = tl.load(
-        weight + q[:, None] * num_channels + k[None, :], mask=(q < W * E)[:, None] & (k < num_channels)[None, :], other=0.0
-    )
+    exists = (first + u < num_words)[:, None]
+    inside = exists & (q < W * E)[None, :]
+    used = (q < W * E)[:, None] & (k < num_channels)[None, :]
+    weight_QK = tl.load(weight + q[:, None] * num_channels + k[None, :], mask=used, other=0.0)
     best_UK = tl.full((BU, BK), float("-inf"), tl.float32)
     place_UK = tl.zeros((BU, BK), tl.int32)
     for position in range(0, num_columns - W + 1):
         window_UQ = tl.load(characters + (u[:, None] * num_columns + position) * E + q[None, :], mask=inside, other=0.0)
         value_UK = _dot(window_UQ, weight_QK, PRECISE)
-        place_UK = tl.where(value_UK > best_UK, position, place_UK)
-        best_UK = tl.maximum(best_UK, value_UK)
+        wins_UK = (value_UK > best_UK) | (value_UK != value_UK)  # a NaN stays, as with torch
+        place_UK = tl.where(wins_UK, position, place_UK)
+        best_UK = tl.where(wins_UK, value_UK, best_UK)
+    best += first * num_channels
+    place += first * num_channels
     where = u[:, None] * num_channels + k[None, :]
-    valid = (u < num_words)[:, None] & (k < num_channels)[None, :]
+    valid = exists & (k < num_channels)[None, :]
     tl.store(best + where, best_UK.to(best.dtype.element_ty), mask=valid)
     tl.store(place + where, place_UK.to(tl.uint8), mask=valid)
 
@@ -121,14 +173,19 @@ def _characters_kernel(
     weight, place, d_best, d_characters, num_words, num_columns, num_channels,
     W: tl.constexpr, E: tl.constexpr, Q: tl.constexpr, BU: tl.constexpr, BK: tl.constexpr, PRECISE: tl.constexpr,
 ):  # fmt: skip
-    u = tl.program_id(0) * BU + tl.arange(0, BU)
+    first = tl.program_id(0).to(tl.int64) * BU
+    d_characters += first * num_columns * E
+    place += first * num_channels
+    d_best += first * num_channels
+    u = tl.arange(0, BU)
     q = tl.arange(0, Q)
-    inside = (u < num_words)[:, None] & (q < W * E)[None, :]
+    exists = (first + u < num_words)[:, None]
+    inside = exists & (q < W * E)[None, :]
     for position in range(0, num_columns - W + 1):
         d_window_UQ = tl.zeros((BU, Q), tl.float32)
         for block in range(0, num_channels, BK):
             k = block + tl.arange(0, BK)
-            valid = (u < num_words)[:, None] & (k < num_channels)[None, :]
+            valid = exists & (k < num_channels)[None, :]
             where = u[:, None] * num_channels + k[None, :]
             won_UK = tl.load(place + where, mask=valid, other=255).to(tl.int32) == position
             d_UK = tl.where(won_UK, tl.load(d_best + where, mask=valid, other=0.0), 0.0).to(weight.dtype.element_ty)
@@ -137,7 +194,8 @@ def _characters_kernel(
                 mask=(q < W * E)[None, :] & (k < num_channels)[:, None], other=0.0,
             )  # fmt: skip
             d_window_UQ += _dot(d_UK, weight_KQ, PRECISE)
-        # Windows overlap, but this program alone owns these words: the next position waits for this one.
+        # This program alone owns these words, but the windows overlap: a thread adds to what another has written one
+        # position before, so all of them wait for each other.
         address = d_characters + (u[:, None] * num_columns + position) * E + q[None, :]
         tl.store(address, tl.load(address, mask=inside, other=0.0) + d_window_UQ, mask=inside)
         tl.debug_barrier()
@@ -151,15 +209,17 @@ def _weights_kernel(
     k = tl.program_id(0) * BK + tl.arange(0, BK)
     q = tl.arange(0, Q)
     d_weight_QK = tl.zeros((Q, BK), tl.float32)
-    for block in range(tl.program_id(1) * BU, num_words, splits * BU):
-        u = block + tl.arange(0, BU)
-        valid = (u < num_words)[:, None] & (k < num_channels)[None, :]
+    u = tl.arange(0, BU)
+    for first in range(tl.program_id(1).to(tl.int64) * BU, num_words, splits * BU):
+        exists = first + u < num_words
+        valid = exists[:, None] & (k < num_channels)[None, :]
         where = u[:, None] * num_channels + k[None, :]
-        place_UK = tl.load(place + where, mask=valid, other=255).to(tl.int32)
-        d_UK = tl.load(d_best + where, mask=valid, other=0.0)
-        inside = (u < num_words)[None, :] & (q < W * E)[:, None]
+        place_UK = tl.load(place + first * num_channels + where, mask=valid, other=255).to(tl.int32)
+        d_UK = tl.load(d_best + first * num_channels + where, mask=valid, other=0.0)
+        inside = exists[None, :] & (q < W * E)[:, None]
+        words = characters + first * num_columns * E
         for position in range(0, num_columns - W + 1):
-            window_QU = tl.load(characters + (u[None, :] * num_columns + position) * E + q[:, None], mask=inside, other=0.0)
+            window_QU = tl.load(words + (u[None, :] * num_columns + position) * E + q[:, None], mask=inside, other=0.0)
             won_UK = tl.where(place_UK == position, d_UK, 0.0).to(characters.dtype.element_ty)
             d_weight_QK += _dot(window_QU, won_UK, PRECISE)
     where = (tl.program_id(1) * W * E + q[:, None]) * num_channels + k[None, :]
