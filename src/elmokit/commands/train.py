@@ -94,7 +94,7 @@ class Train(Command):
     """Where to compute."""
     tensorboard: bool = False
     """Also write the log for TensorBoard, to DIR.training/tensorboard."""
-    settings: tyro.conf.OmitArgPrefixes[Settings] = field(default_factory=Settings)
+    settings: tyro.conf.OmitArgPrefixes[Settings] = field(default_factory=Settings)  # pyright: ignore[reportInvalidTypeForm]
 
     def run(self) -> None:
         """Train, telling how it goes."""

@@ -105,15 +105,18 @@ class LanguageModelNetwork(nn.Module):
         self, inputs: StepInputs, state: BilmState, seed: Tensor | None = None
     ) -> tuple[list[Tensor], BilmState]:
         """What the top layers of both directions say (N, P), from which the output layer predicts."""
-        drop: Dropout | None = None
-        if seed is not None and self.dropout > 0:
-
-            def drop(values_NP: Tensor, layer: int, direction: int) -> Tensor:
-                place = seed * 64 + (2 * layer + direction)
-                return keyed_dropout(values_NP, inputs.keys_N, seed=place, rate=self.dropout)
-
         weights = {name: weight.to(self.dtype) for name, weight in self.body.named_parameters()}
-        return functional_call(self.body, weights, (inputs, state, drop))
+        return functional_call(self.body, weights, (inputs, state, self._dropout(inputs.keys_N, seed)))
+
+    def _dropout(self, keys_N: Tensor, seed: Tensor | None) -> Dropout | None:
+        if seed is None or self.dropout == 0:
+            return None
+
+        def drop(values_NP: Tensor, layer: int, direction: int) -> Tensor:
+            place = seed * 64 + (2 * layer + direction)
+            return keyed_dropout(values_NP, keys_N, seed=place, rate=self.dropout)
+
+        return drop
 
     def _full_loss(self, outputs_NP: Tensor, targets_N: Tensor, direction: int) -> Tensor:
         del direction

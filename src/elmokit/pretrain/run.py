@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
+from torch.nn.utils import get_total_norm
 from tqdm import tqdm
 
 from elmokit.characters import scheme_for
@@ -224,7 +224,7 @@ class Run:
         state = self.stepper.gathered_state() if self.config.mode == "streams" else None
         meter = self.meter.state()
         weights = [weight.detach() for weight in self.network.parameters()]
-        self._check_finite(sum(meter["sums"]) + float(torch.stack(torch._foreach_norm(weights)).sum()))  # pyright: ignore[reportPrivateImportUsage]
+        self._check_finite(sum(meter["sums"]) + get_total_norm(weights).item())
         if self.place.is_first:
             self.checkpoints.save(
                 self.step,

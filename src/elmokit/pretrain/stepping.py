@@ -1,3 +1,5 @@
+# pyright: reportPrivateImportUsage=false
+# torch._foreach_*: one launch for many tensors, and torch has no public name for it.
 """One step of training: a batch becomes gradients and two running sums of its loss.
 
 `Stepper` runs the network operation by operation: on a CPU, with several processes, for the odd batch. On one GPU,
