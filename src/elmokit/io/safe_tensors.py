@@ -20,14 +20,14 @@ from torch import Tensor
 from elmokit.errors import CheckpointError
 from elmokit.io.text_files import check_not_pointer
 
-__all__ = ["read_safetensors"]
+__all__ = ["read_safetensors", "sizes_of_safetensors"]
 
 LARGEST_HEADER = 16 * 2**20  # a model with a thousand layers needs less than 1 MB
 BYTES = {"F16": 2, "BF16": 2, "F32": 4}
 
 
 def read_safetensors(
-    path: Path, check: Callable[[dict[str, tuple[int, ...]]], None], *, copies: bool = False
+    path: Path, check: Callable[[dict[str, tuple[int, ...]]], None] = lambda shapes: None, *, copies: bool = False
 ) -> dict[str, Tensor]:
     """The tensors of a file as float32.
 
@@ -48,6 +48,11 @@ def read_safetensors(
     if copies:
         return {name: tensor.to(torch.float32, copy=True) for name, tensor in tensors.items()}
     return {name: tensor.float() for name, tensor in tensors.items()}
+
+
+def sizes_of_safetensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file as sizes without numbers, on the device "meta": only the header is read."""
+    return {name: torch.empty(shape, device="meta") for name, shape in _checked_shapes(path).items()}
 
 
 def _checked_shapes(path: Path) -> dict[str, tuple[int, ...]]:
