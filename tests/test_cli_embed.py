@@ -73,6 +73,16 @@ def test_other_formats_hold_the_same_vectors(output, embed, random_model):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+def test_vectors_are_stored_as_float16_but_float32_in_hdf5(embed, capsys):
+    assert embed("corpus.txt", "-o", "out.npy") == embed("corpus.txt", "-o", "out.hdf5") == 0
+    with h5py.File("out.hdf5") as file:
+        assert (np.load("out.npy").dtype, file["0"].dtype) == (np.float16, np.float32)
+    capsys.readouterr()
+    assert main(["embed", "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "(default: float16, but float32 for hdf5)" in said
+
+
 def test_format_layers_split_and_tokenised(embed):
     assert embed("corpus.txt", "-o", "all", "--format", "hdf5", "--layers", "all", "--dtype", "float16") == 0
     with h5py.File("all") as file:
