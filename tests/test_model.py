@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import shutil
 import threading
 
 import pytest
@@ -155,6 +156,17 @@ def test_compiled(elmo):
     for sentences in (SENTENCES, SENTENCES[:2]):
         ids = word_ids(sentences)
         assert_near(compiled(ids).layers, elmo(ids).layers, 1e-5)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile's own backend needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # torch's own backend uses it
+def test_compiled_by_the_default_backend(tmp_path, monkeypatch):
+    """Once and as small as can be: each graph costs a run of the C++ compiler."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    characters = CharConfig(dim=4, filters=((2, 4),), num_highways=0)
+    elmo = Elmo.random(ElmoConfig(characters, lstm=LstmConfig(num_layers=1, cell_dim=8, projection_dim=4))).eval()
+    ids = word_ids([["bank"]])
+    assert_near(torch.compile(elmo)(ids).layers, elmo(ids).layers, 1e-5)
 
 
 def test_random_is_reproducible_and_leaves_the_global_seed_alone():

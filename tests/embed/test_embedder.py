@@ -1,5 +1,8 @@
 import copy
+import gc
+import resource
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -338,3 +341,23 @@ def test_the_model_can_still_learn_afterwards(elmo):
     elmo = copy.deepcopy(elmo).requires_grad_(True)
     Embedder(elmo, state="canonical").embed(SENTENCES)
     elmo(elmo.word_ids([["a"]]), elmo.canonical_state).mixes[0].sum().backward()
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+def test_thousands_of_calls_leave_nothing_behind(elmo):
+    """New words in every call, so that the cache turns over; memory after a warm-up stays where it is."""
+    embedder = Embedder(elmo, cache_words=200)
+
+    def resident_mb():
+        gc.collect()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+
+    def calls(first, last):
+        for number in range(first, last):
+            embedder.embed([["word", str(number)], [f"and{number}", "more"]], layers="all")
+            embedder.encode([["x", str(-number)]])
+
+    calls(0, 300)
+    before = resident_mb()
+    calls(300, 2300)
+    assert resident_mb() - before < 2.0
