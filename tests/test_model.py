@@ -3,7 +3,7 @@
 import copy
 import pickle
 import shutil
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -113,18 +113,9 @@ def test_canonical_state_is_the_committed_sentences_in_one_row(elmo):
 def test_several_threads_share_one_model(elmo):
     batches = [word_ids([[f"word{number}", "and", "more"], ["x"] * (number + 1)]) for number in range(6)]
     expected = [elmo(ids).layers for ids in batches]
-    found = [None] * len(batches)
-
-    def work(number):
-        for _ in range(5):
-            found[number] = elmo(batches[number]).layers
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(batches))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for one, other in zip(found, expected, strict=True):
+    with ThreadPoolExecutor(len(batches)) as threads:
+        found = list(threads.map(lambda ids: elmo(ids).layers, batches * 5))
+    for one, other in zip(found, expected * 5, strict=True):
         assert_near(one, other)
 
 

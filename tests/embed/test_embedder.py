@@ -1,7 +1,7 @@
 import copy
 import gc
 import resource
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -211,23 +211,16 @@ def test_changed_weights_need_a_cleared_cache(elmo):
 @pytest.mark.parametrize("state", ["zero", "canonical"])
 def test_several_threads_share_an_embedder(elmo, state):
     embedder = Embedder(elmo, state=state, cache_words=4)
-    expected, wrong = embedder.embed(SENTENCES, layers="all"), []
+    expected = embedder.embed(SENTENCES, layers="all")
 
     def work(seed):
-        try:
-            for step in range(8):
-                order = np.random.default_rng([seed, step]).permutation(len(SENTENCES))
-                arrays = embedder.embed([SENTENCES[place] for place in order], layers="all", batch_size=1 + seed)
-                assert_close(arrays, [expected[place] for place in order])
-        except AssertionError as problem:
-            wrong.append(problem)
+        for step in range(8):
+            order = np.random.default_rng([seed, step]).permutation(len(SENTENCES))
+            arrays = embedder.embed([SENTENCES[place] for place in order], layers="all", batch_size=1 + seed)
+            assert_close(arrays, [expected[place] for place in order])
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
 
 
 def test_canonical_starts_every_sentence_from_the_same_state(elmo):

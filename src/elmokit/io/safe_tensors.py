@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from elmokit.errors import CheckpointError
-from elmokit.io.text_files import check_not_pointer
+from elmokit.io.text_files import check_not_pointer, reading
 
 __all__ = ["read_safetensors", "sizes_of_safetensors"]
 
@@ -83,7 +83,7 @@ def _checked_shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:
     """The header, and how many bytes follow it."""
-    try:
+    with reading(path, "the header is not JSON"):
         check_not_pointer(path)
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -94,14 +94,6 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
                     "it is truncated or not a safetensors file: fetch it anew"
                 )
             header = json.loads(file.read(length).decode("utf-8"))
-    except FileNotFoundError as problem:
-        raise CheckpointError(f"{path}: the file is missing; the model is incomplete") from problem
-    except OSError as problem:
-        raise CheckpointError(f"{path}: cannot be read: {problem.strerror}") from problem
-    except (ValueError, RecursionError) as problem:
-        if isinstance(problem, CheckpointError):
-            raise
-        raise CheckpointError(f"{path}: the header is not JSON; fetch the file anew") from problem
     if not isinstance(header, dict):
         raise CheckpointError(f"{path}: the header is no JSON object; fetch the file anew")
     return header, size - 8 - length
