@@ -182,19 +182,23 @@ def test_a_disk_that_takes_no_more_is_a_failure_that_can_be_resumed(embed, desk,
 
 def test_control_c_says_how_to_go_on(desk, random_model):
     command = [*ELMO, "embed", "-", "-o", "out.parquet", "--model", str(random_model)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def hear_interrupts():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background job, such as a CI runner, ignores them
+
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hear_interrupts)
     assert process.stdin
-    assert process.stderr
     for _ in range(300):
         if (desk / "out.parquet.partial").exists():
             break
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    line = process.stderr.read().decode()
-    process.stdin.close()
-    process.stderr.close()
-    assert process.wait() == 130
-    assert line == "elmo: stopped; the same command with --resume goes on where it stopped\n"
+    try:
+        assert process.wait(timeout=60) == 130
+    finally:
+        process.kill()
+        _, said = process.communicate()
+    assert said.decode() == "elmo: stopped; the same command with --resume goes on where it stopped\n"
     assert not (desk / "out.parquet").exists()
 
 
