@@ -333,7 +333,9 @@ def test_another_failure_is_not_taken_for_a_lack_of_memory(elmo, monkeypatch):
 def test_the_model_can_still_learn_afterwards(elmo):
     elmo = copy.deepcopy(elmo).requires_grad_(True)
     Embedder(elmo, state="canonical").embed(SENTENCES)
-    elmo(elmo.word_ids([["a"]]), elmo.canonical_state).mixes[0].sum().backward()
+    elmo(elmo.word_ids([["a"]]), elmo.canonical_state).mixes[0].square().sum().backward()
+    gradient = elmo.bilm.forward_layers[0].input_weight.grad
+    assert gradient is not None and gradient.abs().sum() > 0
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
