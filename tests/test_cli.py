@@ -120,8 +120,24 @@ def test_info_tells_what_the_model_is(random_model, capsys):
     assert facts["parameters"] == "645,904"
     assert facts["layers"].startswith("3 ")
     assert facts["clips"] == "cell ±3, output ±3"
-    assert facts["softmax"] == "none"
+    assert facts["softmax"] == "none at hand"
     assert facts["engine"].startswith("packed")
+
+
+@pytest.mark.parametrize("format", ["native", "allennlp"])
+def test_info_counts_the_words_of_a_softmax_without_reading_it(format, random_model, tmp_path, capsys):
+    import torch
+
+    from elmokit import io
+
+    checkpoint = io.load(random_model)
+    checkpoint.softmax = {"softmax.weight": torch.zeros(1234, 64), "softmax.bias": torch.zeros(1234)}
+    io.save(checkpoint, tmp_path / "model", format=format)
+    known = io.load(tmp_path / "model", softmax="shape").softmax
+    assert known is not None and all(tensor.is_meta for tensor in known.values())
+    assert main(["info", str(tmp_path / "model")]) == 0
+    facts = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert facts["softmax"] == "1,234 words"
 
 
 def test_info_shows_a_stored_mix(tmp_path, capsys):
@@ -144,6 +160,13 @@ def test_convert_there_and_back_keeps_every_number(random_model, tmp_path, capsy
     assert before.config == after.config
     for name, tensor in before.tensors.items():
         assert (tensor - after.tensors[name]).abs().max() < 1e-6  # the forget bias is taken off and put on again
+
+
+def test_convert_to_allennlp_stores_float32_alone(random_model, tmp_path, capsys):
+    dest = tmp_path / "dest"
+    assert main(["convert", str(random_model), str(dest), "--format", "allennlp", "--dtype", "float16"]) == 2
+    assert "stores float32 only" in one_line_of(capsys)
+    assert not dest.exists()
 
 
 def test_convert_refuses_an_existing_folder_unless_told(random_model, tmp_path, capsys):

@@ -73,6 +73,16 @@ def test_other_formats_hold_the_same_vectors(output, embed, random_model):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+def test_vectors_are_stored_as_float16_but_float32_in_hdf5(embed, capsys):
+    assert embed("corpus.txt", "-o", "out.npy") == embed("corpus.txt", "-o", "out.hdf5") == 0
+    with h5py.File("out.hdf5") as file:
+        assert (np.load("out.npy").dtype, file["0"].dtype) == (np.float16, np.float32)
+    capsys.readouterr()
+    assert main(["embed", "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "(default: float16, but float32 for hdf5)" in said
+
+
 def test_format_layers_split_and_tokenised(embed):
     assert embed("corpus.txt", "-o", "all", "--format", "hdf5", "--layers", "all", "--dtype", "float16") == 0
     with h5py.File("all") as file:
@@ -172,19 +182,23 @@ def test_a_disk_that_takes_no_more_is_a_failure_that_can_be_resumed(embed, desk,
 
 def test_control_c_says_how_to_go_on(desk, random_model):
     command = [*ELMO, "embed", "-", "-o", "out.parquet", "--model", str(random_model)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def hear_interrupts():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background job, such as a CI runner, ignores them
+
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hear_interrupts)
     assert process.stdin
-    assert process.stderr
     for _ in range(300):
         if (desk / "out.parquet.partial").exists():
             break
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    line = process.stderr.read().decode()
-    process.stdin.close()
-    process.stderr.close()
-    assert process.wait() == 130
-    assert line == "elmo: stopped; the same command with --resume goes on where it stopped\n"
+    try:
+        assert process.wait(timeout=60) == 130
+    finally:
+        process.kill()
+        _, said = process.communicate()
+    assert said.decode() == "elmo: stopped; the same command with --resume goes on where it stopped\n"
     assert not (desk / "out.parquet").exists()
 
 

@@ -2,7 +2,8 @@
 
 import copy
 import pickle
-import threading
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -112,18 +113,9 @@ def test_canonical_state_is_the_committed_sentences_in_one_row(elmo):
 def test_several_threads_share_one_model(elmo):
     batches = [word_ids([[f"word{number}", "and", "more"], ["x"] * (number + 1)]) for number in range(6)]
     expected = [elmo(ids).layers for ids in batches]
-    found = [None] * len(batches)
-
-    def work(number):
-        for _ in range(5):
-            found[number] = elmo(batches[number]).layers
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(batches))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for one, other in zip(found, expected, strict=True):
+    with ThreadPoolExecutor(len(batches)) as threads:
+        found = list(threads.map(lambda ids: elmo(ids).layers, batches * 5))
+    for one, other in zip(found, expected * 5, strict=True):
         assert_near(one, other)
 
 
@@ -155,6 +147,17 @@ def test_compiled(elmo):
     for sentences in (SENTENCES, SENTENCES[:2]):
         ids = word_ids(sentences)
         assert_near(compiled(ids).layers, elmo(ids).layers, 1e-5)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile's own backend needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # torch's own backend uses it
+def test_compiled_by_the_default_backend(tmp_path, monkeypatch):
+    """Once and as small as can be: each graph costs a run of the C++ compiler."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    characters = CharConfig(dim=4, filters=((2, 4),), num_highways=0)
+    elmo = Elmo.random(ElmoConfig(characters, lstm=LstmConfig(num_layers=1, cell_dim=8, projection_dim=4))).eval()
+    ids = word_ids([["bank"]])
+    assert_near(torch.compile(elmo)(ids).layers, elmo(ids).layers, 1e-5)
 
 
 def test_random_is_reproducible_and_leaves_the_global_seed_alone():

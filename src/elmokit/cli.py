@@ -14,7 +14,6 @@ import re
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib.metadata import version
 
 import tyro
 
@@ -68,6 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["--version"]:
+        from importlib.metadata import version  # a quarter of the time of `elmo --help`, which does not need it
+
         sys.stdout.write(f"elmo {version('elmokit')}\n")
         return 0
     if not arguments or arguments[0] in ("-h", "--help"):

@@ -44,7 +44,7 @@ class LayerError(ElmoError, ValueError):
 
 
 class InputError(ElmoError, ValueError):
-    """Text or ids that this model cannot take."""
+    """Text, ids or settings that cannot be taken."""
 
 
 class OutputError(ElmoError, OSError):

@@ -1,5 +1,5 @@
-import threading
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -82,10 +82,7 @@ def test_several_threads_get_exact_vectors(capacity):
             if not torch.equal(cache.vectors(words, Compute()), expected(words)):
                 wrong.append(words)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
     assert not wrong
     assert len(cache) <= capacity

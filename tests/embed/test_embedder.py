@@ -1,5 +1,8 @@
 import copy
-import threading
+import gc
+import resource
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -208,23 +211,16 @@ def test_changed_weights_need_a_cleared_cache(elmo):
 @pytest.mark.parametrize("state", ["zero", "canonical"])
 def test_several_threads_share_an_embedder(elmo, state):
     embedder = Embedder(elmo, state=state, cache_words=4)
-    expected, wrong = embedder.embed(SENTENCES, layers="all"), []
+    expected = embedder.embed(SENTENCES, layers="all")
 
     def work(seed):
-        try:
-            for step in range(8):
-                order = np.random.default_rng([seed, step]).permutation(len(SENTENCES))
-                arrays = embedder.embed([SENTENCES[place] for place in order], layers="all", batch_size=1 + seed)
-                assert_close(arrays, [expected[place] for place in order])
-        except AssertionError as problem:
-            wrong.append(problem)
+        for step in range(8):
+            order = np.random.default_rng([seed, step]).permutation(len(SENTENCES))
+            arrays = embedder.embed([SENTENCES[place] for place in order], layers="all", batch_size=1 + seed)
+            assert_close(arrays, [expected[place] for place in order])
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
 
 
 def test_canonical_starts_every_sentence_from_the_same_state(elmo):
@@ -337,4 +333,26 @@ def test_another_failure_is_not_taken_for_a_lack_of_memory(elmo, monkeypatch):
 def test_the_model_can_still_learn_afterwards(elmo):
     elmo = copy.deepcopy(elmo).requires_grad_(True)
     Embedder(elmo, state="canonical").embed(SENTENCES)
-    elmo(elmo.word_ids([["a"]]), elmo.canonical_state).mixes[0].sum().backward()
+    elmo(elmo.word_ids([["a"]]), elmo.canonical_state).mixes[0].square().sum().backward()
+    gradient = elmo.bilm.forward_layers[0].input_weight.grad
+    assert gradient is not None and gradient.abs().sum() > 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+def test_thousands_of_calls_leave_nothing_behind(elmo):
+    """New words in every call, so that the cache turns over; memory after a warm-up stays where it is."""
+    embedder = Embedder(elmo, cache_words=200)
+
+    def resident_mb():
+        gc.collect()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+
+    def calls(first, last):
+        for number in range(first, last):
+            embedder.embed([["word", str(number)], [f"and{number}", "more"]], layers="all")
+            embedder.encode([["x", str(-number)]])
+
+    calls(0, 300)
+    before = resident_mb()
+    calls(300, 2300)
+    assert resident_mb() - before < 2.0

@@ -3,10 +3,12 @@
 import errno
 import os
 import resource
+import subprocess
+import sys
 
 import pytest
 
-from elmokit.errors import OutputError
+from elmokit.errors import InputError, OutputError
 from elmokit.io import load, native, save
 
 
@@ -101,6 +103,27 @@ def test_a_disk_that_stops_in_the_middle_of_a_file(random_checkpoint, tmp_path, 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("most", [0, 2_000, 20_000, 200_000, 900_000])
+def test_a_process_on_a_full_disk_ends_with_one_line(tmp_path, most):
+    """In a process of its own: HDF5 2.0 brings the whole process down when a file on a full disk is closed."""
+    code = f"""
+import resource
+import subprocess
+import sys
+from elmokit import Elmo, ElmoConfig
+elmo = Elmo.random(ElmoConfig.tiny())
+resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))
+try:
+    elmo.save_pretrained("model", format="allennlp")
+except OSError as problem:
+    print(type(problem).__name__, problem)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("OutputError") and done.stdout.count("\n") == 1 and "File too large" in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_replacement_that_fails_leaves_the_old_model(random_checkpoint, tmp_path, monkeypatch):
     dest = save(random_checkpoint(), tmp_path / "model")
     rename, calls = type(dest).rename, []
@@ -130,5 +153,5 @@ def test_an_interrupt_leaves_nothing(random_checkpoint, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("wrong", [{"format": "onnx"}, {"dtype": "int8"}])
 def test_unknown_formats_and_types(random_checkpoint, tmp_path, wrong):
-    with pytest.raises(OutputError, match="expected format native or allennlp and dtype float32 or float16"):
+    with pytest.raises(InputError, match="expected format native or allennlp and dtype float32 or float16"):
         save(random_checkpoint(), tmp_path / "model", **wrong)

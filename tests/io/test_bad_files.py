@@ -19,7 +19,7 @@ from elmokit.io import load, save
 KERNEL = "RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell/W_0"
 
 
-def refused(source, *says, softmax=False):
+def check_refused(source, *says, softmax=False):
     """The one line with which a source is refused."""
     with pytest.raises(CheckpointError) as caught:
         load(source, softmax=softmax)
@@ -55,37 +55,37 @@ def test_truncated_hdf5(bilm, kept):
     path = bilm / "weights.hdf5"
     size = path.stat().st_size
     os.truncate(path, int(kept * size) if kept < 1 else kept)
-    refused(bilm, "weights.hdf5", "complete HDF5 file", "fetch it anew")
+    check_refused(bilm, "weights.hdf5", "complete HDF5 file", "fetch it anew")
 
 
 def test_hdf5_that_is_something_else(bilm):
     (bilm / "weights.hdf5").write_bytes(b"<html>404 Not Found</html>" * 20)
-    refused(bilm, "weights.hdf5", "complete HDF5 file")
+    check_refused(bilm, "weights.hdf5", "complete HDF5 file")
 
 
 def test_a_git_lfs_pointer(bilm, native_folder):
     text = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 374434792\n"
     for path in (bilm / "weights.hdf5", native_folder / "model.safetensors"):
         path.write_text(text)
-        refused(path.parent, "Git LFS pointer", "git lfs pull")
+        check_refused(path.parent, "Git LFS pointer", "git lfs pull")
 
 
 def test_missing_files(bilm, native_folder):
     (native_folder / "model.safetensors").unlink()
-    refused(native_folder, "model.safetensors", "missing")
+    check_refused(native_folder, "model.safetensors", "missing")
     (bilm / "options.json").unlink()
-    refused(bilm, "expected one options.json, found none beside weights.hdf5")
+    check_refused(bilm, "expected one options.json, found none beside weights.hdf5")
     (bilm / "options.json").write_text("{}")
     (bilm / "weights.hdf5").unlink()
-    refused(bilm, "expected an hdf5 file with weights")
+    check_refused(bilm, "expected an hdf5 file with weights")
 
 
 def test_a_missing_dataset(edit):
-    refused(edit(lambda file: file.__delitem__(KERNEL)), KERNEL, "(8, 24)", "found none")
+    check_refused(edit(lambda file: file.__delitem__(KERNEL)), KERNEL, "(8, 24)", "found none")
 
 
 def test_a_file_without_any_of_the_datasets(edit):
-    refused(edit(lambda file: file.clear()), "neither char_embed nor embedding")
+    check_refused(edit(lambda file: file.clear()), "neither char_embed nor embedding")
 
 
 def test_a_misshapen_dataset(edit):
@@ -93,7 +93,7 @@ def test_a_misshapen_dataset(edit):
         del file[KERNEL]
         file[KERNEL] = np.zeros((8, 20), "float32")
 
-    refused(edit(reshape), "weights.hdf5", KERNEL, "expected a dataset of shape (8, 24), found (8, 20)")
+    check_refused(edit(reshape), "weights.hdf5", KERNEL, "expected a dataset of shape (8, 24), found (8, 20)")
 
 
 @pytest.mark.parametrize("rows", [0, 200, 263])
@@ -102,7 +102,7 @@ def test_a_character_table_of_another_length(edit, rows):
         del file["char_embed"]
         file["char_embed"] = np.zeros((rows, 3), "float32")
 
-    refused(edit(cut), f"char_embed: expected a dataset of shape (261, 3), found ({rows}, 3)")
+    check_refused(edit(cut), f"char_embed: expected a dataset of shape (261, 3), found ({rows}, 3)")
 
 
 @pytest.mark.parametrize("values", [np.zeros((8, 24), "int32"), np.zeros((8, 24), "complex64")])
@@ -111,7 +111,7 @@ def test_numbers_of_another_kind(edit, values):
         del file[KERNEL]
         file[KERNEL] = values
 
-    refused(edit(replace), KERNEL, "expected floating-point numbers", str(values.dtype))
+    check_refused(edit(replace), KERNEL, "expected floating-point numbers", str(values.dtype))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -119,7 +119,7 @@ def test_numbers_that_are_none(edit, value):
     def poison(file):
         file[KERNEL][3, 3] = value
 
-    refused(edit(poison), "bilm.forward_layers.1.input_weight", "NaN or infinity")
+    check_refused(edit(poison), "bilm.forward_layers.1.input_weight", "NaN or infinity")
 
 
 def test_a_dataset_that_was_never_written(edit):
@@ -127,7 +127,7 @@ def test_a_dataset_that_was_never_written(edit):
         del file[KERNEL]
         file.create_dataset(KERNEL, (8, 24), "float32")
 
-    refused(edit(hollow), KERNEL, "expected 768 bytes, found 0")
+    check_refused(edit(hollow), KERNEL, "expected 768 bytes, found 0")
 
 
 @pytest.mark.parametrize("where", [KERNEL, "RNN_0", "char_embed"])
@@ -142,7 +142,7 @@ def test_links_are_not_followed(edit, tmp_path, where, kind):
             h5py.ExternalLink(str(tmp_path / "secret.hdf5"), "/x") if kind == "external" else h5py.SoftLink("/moved")
         )
 
-    refused(edit(link), "Link", "points elsewhere; refused")
+    check_refused(edit(link), "Link", "points elsewhere; refused")
 
 
 def test_external_storage_is_not_followed(edit, tmp_path):
@@ -152,7 +152,7 @@ def test_external_storage_is_not_followed(edit, tmp_path):
         del file[KERNEL]
         file.create_dataset(KERNEL, (8, 24), "float32", external=[(str(tmp_path / "raw"), 0, 768)])
 
-    refused(edit(store_outside), KERNEL, "found other storage; refused")
+    check_refused(edit(store_outside), KERNEL, "found other storage; refused")
 
 
 def test_virtual_datasets_are_not_followed(edit, tmp_path):
@@ -165,7 +165,7 @@ def test_virtual_datasets_are_not_followed(edit, tmp_path):
         layout[:] = h5py.VirtualSource(str(tmp_path / "secret.hdf5"), "x", (8, 24))
         file.create_virtual_dataset(KERNEL, layout)
 
-    refused(edit(borrow), KERNEL, "found other storage; refused")
+    check_refused(edit(borrow), KERNEL, "found other storage; refused")
 
 
 def test_object_references_are_no_numbers(edit):
@@ -174,7 +174,7 @@ def test_object_references_are_no_numbers(edit):
         references = file.create_dataset(KERNEL, (8, 24), h5py.ref_dtype)
         references[0, 0] = file["char_embed"].ref
 
-    refused(edit(refer), KERNEL, "expected floating-point numbers")
+    check_refused(edit(refer), KERNEL, "expected floating-point numbers")
 
 
 def test_an_oversized_claim_in_weights_and_options(write_bilm, options):
@@ -188,21 +188,21 @@ def test_an_oversized_claim_in_weights_and_options(write_bilm, options):
                 name = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell/W_0"
                 del file[name]
                 file.create_dataset(name, (2**11, 2**28), "float32", chunks=(1, 1024))
-    refused(folder, "weights.hdf5", "describes a model of", "do not belong together")
+    check_refused(folder, "weights.hdf5", "describes a model of", "do not belong together")
 
 
 def test_an_oversized_claim_of_the_softmax(bilm):
     with h5py.File(bilm / "softmax.hdf5", "w") as file:
         file.create_dataset("softmax/W", (2**40, 4), "float32", chunks=(1024, 4))
         file.create_dataset("softmax/b", (2**40,), "float32", chunks=(1024,))[0] = 1
-    refused(bilm, "softmax.hdf5", "more than the file can hold", softmax=True)
+    check_refused(bilm, "softmax.hdf5", "more than the file can hold", softmax=True)
 
 
 def test_a_billion_layers_cost_nothing(write_bilm, options):
     folder, _ = write_bilm(options)
     options["lstm"]["n_layers"] = 10**9
     (folder / "options.json").write_text(json.dumps(options))
-    refused(folder, "do not belong together")
+    check_refused(folder, "do not belong together")
 
 
 # ---- options
@@ -235,21 +235,21 @@ def test_options_that_contradict_the_weights(write_bilm, options, part, name, va
     folder, _ = write_bilm(options)
     options[part][name] = value
     (folder / "options.json").write_text(json.dumps(options))
-    refused(folder, says)
+    check_refused(folder, says)
 
 
 def test_options_of_another_kind_of_model(write_bilm, options):
     characters, _ = write_bilm(options)
     (characters / "options.json").write_text(json.dumps({"lstm": options["lstm"]}))
-    refused(characters, "has no char_cnn", "holds a character table")
+    check_refused(characters, "has no char_cnn", "holds a character table")
     words, _ = write_bilm({"lstm": options["lstm"]}, folder="words", num_words=5)
     (words / "options.json").write_text(json.dumps(options))
-    refused(words, "describes character input", "holds a word table")
+    check_refused(words, "describes character input", "holds a word table")
 
 
 def test_a_forward_only_model(write_bilm, options):
     folder, _ = write_bilm({**options, "bidirectional": False})
-    refused(folder, "bidirectional: false")
+    check_refused(folder, "bidirectional: false")
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[1]", b"{} x", b'{"lstm": NaN', b"\xff\xfe{}", b"[" * 100_000])
@@ -257,12 +257,12 @@ def test_a_forward_only_model(write_bilm, options):
 def test_json_that_is_none(bilm, native_folder, text, name):
     folder = bilm if name == "options.json" else native_folder
     (folder / name).write_bytes(text)
-    refused(folder, name, "expected ")
+    check_refused(folder, name, "expected ")
 
 
 def test_options_without_an_lstm(bilm):
     (bilm / "options.json").write_text('{"char_cnn": {}}')
-    refused(bilm, "expected an object 'lstm'", "is this an ELMo options file?")
+    check_refused(bilm, "expected an object 'lstm'", "is this an ELMo options file?")
 
 
 # ---- vocabularies
@@ -273,7 +273,7 @@ def test_options_without_an_lstm(bilm):
 def test_vocabularies_that_cannot_be_read(write_bilm, options, data, name):
     folder, _ = write_bilm({"lstm": options["lstm"]}, num_words=5)
     (folder / name).write_bytes(data)
-    refused(folder)
+    check_refused(folder)
 
 
 def test_a_list_that_unpacks_without_end(write_bilm, options, monkeypatch):
@@ -284,7 +284,7 @@ def test_a_list_that_unpacks_without_end(write_bilm, options, monkeypatch):
     monkeypatch.setattr(text_files, "LARGEST_LIST", 2**20)
     folder, _ = write_bilm({"lstm": options["lstm"]}, num_words=5)
     (folder / "vocab.txt.gz").write_bytes(gzip.compress(b"a\n" * 2**20))
-    refused(folder, "below 1 MiB")
+    check_refused(folder, "below 1 MiB")
 
 
 # ---- safetensors
@@ -307,13 +307,13 @@ def first(header):
 def test_truncated_safetensors(native_folder, kept):
     path = native_folder / "model.safetensors"
     os.truncate(path, int(kept * path.stat().st_size) if 0 < kept < 1 else kept)
-    refused(native_folder, "model.safetensors", "truncated")
+    check_refused(native_folder, "model.safetensors", "truncated")
 
 
 @pytest.mark.parametrize("claim", [2**63, 10**12, 2**40])
 def test_a_header_that_claims_terabytes(native_folder, claim):
     rewrite_header(native_folder / "model.safetensors", lambda header: None, claim=claim)
-    refused(native_folder, f"the header claims {claim:,} bytes")
+    check_refused(native_folder, f"the header claims {claim:,} bytes")
 
 
 @pytest.mark.parametrize(
@@ -332,18 +332,18 @@ def test_a_header_that_claims_terabytes(native_folder, claim):
 )
 def test_entries_of_the_header_that_lie(native_folder, change, says):
     rewrite_header(native_folder / "model.safetensors", lambda header: first(header).update(change))
-    refused(native_folder, "model.safetensors", says)
+    check_refused(native_folder, "model.safetensors", says)
 
 
 def test_entries_that_are_no_entries(native_folder):
     rewrite_header(native_folder / "model.safetensors", lambda header: header.update(x=3))
-    refused(native_folder, "'x' is no tensor")
+    check_refused(native_folder, "'x' is no tensor")
 
 
 @pytest.mark.parametrize("text", [b"[1]     ", b"\xff\xff\xff\xff\xff\xff\xff\xff", b"not json"])
 def test_a_header_that_is_not_an_object(native_folder, text):
     (native_folder / "model.safetensors").write_bytes(struct.pack("<Q", 8) + text)
-    refused(native_folder, "the header is no")
+    check_refused(native_folder, "the header is no")
 
 
 def test_bytes_that_two_tensors_share(native_folder):
@@ -354,7 +354,7 @@ def test_bytes_that_two_tensors_share(native_folder):
         entries[1]["data_offsets"] = entries[0]["data_offsets"]
 
     rewrite_header(native_folder / "model.safetensors", overlap)
-    refused(native_folder, "model.safetensors", "fetch it anew")
+    check_refused(native_folder, "model.safetensors", "fetch it anew")
 
 
 def test_tensors_that_do_not_belong(native_folder, random_checkpoint):
@@ -362,17 +362,17 @@ def test_tensors_that_do_not_belong(native_folder, random_checkpoint):
     path = native_folder / "model.safetensors"
 
     save_file({**tensors, "surprise": torch.zeros(1)}, path)
-    refused(native_folder, "the tensor 'surprise' (1,) is not part of a model with this config")
+    check_refused(native_folder, "the tensor 'surprise' (1,) is not part of a model with this config")
     name = "bilm.forward_layers.0.bias"
     save_file({**tensors, name: torch.zeros(20)}, path)
-    refused(native_folder, f"the tensor {name} should have shape (24,), found (20,)")
+    check_refused(native_folder, f"the tensor {name} should have shape (24,), found (20,)")
     save_file({**tensors, name: torch.zeros(24, dtype=torch.int32)}, path)
-    refused(native_folder, name, "found 'I32'")
+    check_refused(native_folder, name, "found 'I32'")
     save_file({**tensors, name: torch.full((24,), torch.nan)}, path)
-    refused(native_folder, name, "NaN or infinity")
+    check_refused(native_folder, name, "NaN or infinity")
     del tensors[name]
     save_file(tensors, path)
-    refused(native_folder, f"the tensor {name} is missing: expected shape (24,)")
+    check_refused(native_folder, f"the tensor {name} is missing: expected shape (24,)")
 
 
 @pytest.mark.parametrize(
@@ -390,7 +390,7 @@ def test_tensors_that_do_not_belong(native_folder, random_checkpoint):
 def test_configs_that_describe_something_else(native_folder, change, says):
     path = native_folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    refused(native_folder, says)
+    check_refused(native_folder, says)
 
 
 @pytest.mark.parametrize(
@@ -404,7 +404,7 @@ def test_configs_that_describe_something_else(native_folder, change, says):
 )
 def test_a_softmax_of_another_shape(native_folder, softmax):
     save_file(softmax, native_folder / "softmax.safetensors")
-    refused(native_folder, "the softmax should have the shapes", softmax=True)
+    check_refused(native_folder, "the softmax should have the shapes", softmax=True)
     assert load(native_folder).softmax is None
 
 
@@ -412,7 +412,7 @@ def test_a_list_of_words_that_is_none(native_folder):
     path = native_folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "has_words": True}))
     (native_folder / "words.json").write_text('["a", 1]')
-    refused(native_folder, "words.json", "expected a JSON list of strings")
+    check_refused(native_folder, "words.json", "expected a JSON list of strings")
 
 
 # ---- archives
@@ -431,7 +431,7 @@ def archive(path, *entries):
 )
 def test_a_zip_that_writes_outside_its_folder(tmp_path, name):
     path = archive(tmp_path / "model.zip", ("options.json", b"{}"), (name, b"{}"))
-    refused(path, "model.zip", "outside its folder; refused")
+    check_refused(path, "model.zip", "outside its folder; refused")
     assert [entry.name for entry in tmp_path.iterdir()] == ["model.zip"]
 
 
@@ -439,12 +439,12 @@ def test_a_zip_with_a_link(tmp_path):
     link = zipfile.ZipInfo("options.json")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
     path = archive(tmp_path / "model.zip", (link, b"/etc/passwd"))
-    refused(path, "is a link or a device, expected a file; refused")
+    check_refused(path, "is a link or a device, expected a file; refused")
 
 
 def test_a_zip_bomb(tmp_path):
     path = archive(tmp_path / "model.zip", ("weights.hdf5", bytes(2**27)))
-    refused(path, "claim to unpack to 134.2 MB", "refused")
+    check_refused(path, "claim to unpack to 134.2 MB", "refused")
 
 
 def test_a_zip_that_claims_more_than_any_disk(tmp_path):
@@ -453,7 +453,7 @@ def test_a_zip_that_claims_more_than_any_disk(tmp_path):
     directory = data.rindex(b"PK\x01\x02")
     data[directory + 24 : directory + 28] = struct.pack("<I", 2**32 - 2)
     path.write_bytes(data)
-    refused(path, "claim to unpack to 4,295.0 MB")
+    check_refused(path, "claim to unpack to 4,295.0 MB")
 
 
 def test_a_zip_of_too_many_files(tmp_path, monkeypatch):
@@ -461,13 +461,13 @@ def test_a_zip_of_too_many_files(tmp_path, monkeypatch):
 
     monkeypatch.setattr(module, "MOST_ENTRIES", 10)
     path = archive(tmp_path / "model.zip", *((f"{i}.json", b"{}") for i in range(11)))
-    refused(path, "expected a model of a few files, found 11")
+    check_refused(path, "expected a model of a few files, found 11")
 
 
 def test_a_zip_with_the_same_name_twice(tmp_path):
     with pytest.warns(UserWarning, match="Duplicate name"):
         path = archive(tmp_path / "model.zip", ("options.json", b"{}"), ("options.json", b"{}"))
-    refused(path, "cannot be unpacked")
+    check_refused(path, "cannot be unpacked")
 
 
 def test_an_encrypted_zip(tmp_path):
@@ -476,7 +476,7 @@ def test_an_encrypted_zip(tmp_path):
     for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         data[data.index(signature) + offset] |= 1
     path.write_bytes(data)
-    refused(path, "is encrypted")
+    check_refused(path, "is encrypted")
 
 
 @pytest.mark.parametrize("kept", [0, 30, 0.5, 0.95])
@@ -484,7 +484,7 @@ def test_a_truncated_zip(bilm, tmp_path, kept):
     path = tmp_path / "model.zip"
     shutil.make_archive(str(path.with_suffix("")), "zip", bilm)
     os.truncate(path, int(kept * path.stat().st_size) if 0 < kept < 1 else kept)
-    refused(path, "model.zip", "expected a complete zip archive")
+    check_refused(path, "model.zip", "expected a complete zip archive")
 
 
 def test_a_damaged_zip(bilm, tmp_path):
@@ -493,18 +493,18 @@ def test_a_damaged_zip(bilm, tmp_path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 0xFF
     path.write_bytes(data)
-    refused(path, "model.zip")
+    check_refused(path, "model.zip")
 
 
 def test_a_bad_model_in_a_zip_is_told_by_the_name_of_the_zip(bilm, tmp_path):
     (bilm / "options.json").write_text("{}")
     shutil.make_archive(str(tmp_path / "model"), "zip", bilm)
-    message = refused(tmp_path / "model.zip", str(tmp_path / "model.zip"))
+    message = check_refused(tmp_path / "model.zip", str(tmp_path / "model.zip"))
     assert "elmokit-" not in message
 
 
 def test_a_zip_of_nothing(tmp_path):
-    refused(archive(tmp_path / "model.zip", ("thesis.tex", b"x")), "model.zip", "found thesis.tex")
+    check_refused(archive(tmp_path / "model.zip", ("thesis.tex", b"x")), "model.zip", "found thesis.tex")
 
 
 def test_a_pickle_in_a_native_folder_is_never_opened(native_folder):

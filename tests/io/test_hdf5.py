@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from elmokit.config import CharConfig, ElmoConfig, LstmConfig, WordConfig
-from elmokit.errors import CheckpointError, OutputError
+from elmokit.errors import CheckpointError, InputError, OutputError
 from elmokit.io import load, save
 
 GOLDEN = Path(__file__).parents[2].parent / "shared" / "fixtures" / "allennlp-elmo"
@@ -325,7 +325,7 @@ def test_models_that_the_layout_cannot_express(random_checkpoint, tmp_path, conf
 
 
 def test_the_layout_is_float32(random_checkpoint, tmp_path):
-    with pytest.raises(OutputError, match="float32 only"):
+    with pytest.raises(InputError, match="float32 only"):
         save(random_checkpoint(), tmp_path / "out", format="allennlp", dtype="float16")
 
 

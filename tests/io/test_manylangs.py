@@ -52,7 +52,7 @@ def change_line(path, item, line):
     path.write_text("\n".join(lines), encoding="utf-8")
 
 
-def refused(folder, *parts):
+def check_refused(folder, *parts):
     with pytest.raises(CheckpointError) as caught:
         load_manylangs(folder)
     for part in parts:
@@ -142,14 +142,16 @@ def test_the_architecture_may_lie_where_the_path_says(folder):
 
 def test_the_built_in_architecture_is_the_last_resort(folder):
     (folder / "architecture.json").unlink()
-    refused(folder, "char_emb_layer.embedding.weight", "(31, 4)", "(rows, 50)", "built-in default", "architecture.json")
+    check_refused(
+        folder, "char_emb_layer.embedding.weight", "(31, 4)", "(rows, 50)", "built-in default", "architecture.json"
+    )
 
 
 def test_the_built_in_architecture_is_the_published_one(tmp_path):
     """Only a table of the right width is checked here: the rest would be half a gigabyte."""
     write_manylangs(tmp_path, np.random.default_rng(2), char_dim=50, word_dim=100)
     (tmp_path / "architecture.json").unlink()
-    refused(tmp_path, "convolutions.0.weight", "(4, 50, 1)", "(32, 50, 1)")
+    check_refused(tmp_path, "convolutions.0.weight", "(4, 50, 1)", "(32, 50, 1)")
 
 
 def test_a_line_of_one_field_is_the_ideographic_space(folder):
@@ -203,7 +205,7 @@ def test_gates_and_highways_are_turned_over(folder):
 @pytest.mark.parametrize("name", ["config.json", "char.dic", "word.dic", "encoder.pkl", "token_embedder.pkl"])
 def test_a_missing_file_is_named(folder, name):
     (folder / name).unlink()
-    refused(folder, name, "missing")
+    check_refused(folder, name, "missing")
 
 
 @pytest.mark.parametrize("name", ["config.json", "architecture.json", "encoder.pkl", "token_embedder.pkl"])
@@ -211,7 +213,7 @@ def test_a_missing_file_is_named(folder, name):
 def test_a_truncated_file_is_named(folder, name, kept):
     data = (folder / name).read_bytes()
     (folder / name).write_bytes(data[: kept if isinstance(kept, int) else int(kept * len(data))])
-    refused(folder, name)
+    check_refused(folder, name)
 
 
 def test_a_pickle_that_runs_code_is_refused_before_it_runs(folder, tmp_path_factory):
@@ -222,29 +224,29 @@ def test_a_pickle_that_runs_code_is_refused_before_it_runs(folder, tmp_path_fact
             return os.mkdir, (str(trace),)
 
     (folder / "encoder.pkl").write_bytes(pickle.dumps({"weight": Hostile()}))
-    refused(folder, "encoder.pkl", "code")
+    check_refused(folder, "encoder.pkl", "code")
     torch.save({"weight": Hostile()}, folder / "encoder.pkl")
-    refused(folder, "encoder.pkl", "code")
+    check_refused(folder, "encoder.pkl", "code")
     assert not trace.exists()
 
 
 def test_a_pickle_of_something_else_is_refused(folder):
     torch.save([torch.zeros(2)], folder / "encoder.pkl")
-    refused(folder, "encoder.pkl", "dictionary of tensors", "list")
+    check_refused(folder, "encoder.pkl", "dictionary of tensors", "list")
     torch.save({"weight": 3}, folder / "encoder.pkl")
-    refused(folder, "encoder.pkl", "dictionary of tensors")
+    check_refused(folder, "encoder.pkl", "dictionary of tensors")
 
 
 @pytest.mark.parametrize("value", [torch.zeros(1).expand(48, 6), torch.zeros(48, 6, dtype=torch.int64)])
 def test_a_tensor_that_claims_more_than_it_holds_is_refused(folder, value):
     name = "forward_layer_0.input_linearity.weight"
     change_tensors(folder / "encoder.pkl", lambda tensors: tensors.update({name: value}))
-    refused(folder, name, "(48, 6)")
+    check_refused(folder, name, "(48, 6)")
 
 
 def test_a_pointer_to_a_large_file_is_refused(folder):
     (folder / "encoder.pkl").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
-    refused(folder, "encoder.pkl", "git lfs pull")
+    check_refused(folder, "encoder.pkl", "git lfs pull")
 
 
 @pytest.mark.parametrize(
@@ -263,19 +265,19 @@ def test_a_missing_or_misshapen_tensor_is_named(folder, file, name):
     shape = tuple(torch.load(folder / file, weights_only=True)[name].shape)
     wrong = (*shape[:-1], shape[-1] + 1)
     change_tensors(folder / file, lambda tensors: tensors.update({name: torch.zeros(wrong)}))
-    refused(folder, file, name, str(wrong), str(shape[-1]))
+    check_refused(folder, file, name, str(wrong), str(shape[-1]))
     change_tensors(folder / file, lambda tensors: tensors.pop(name))
-    refused(folder, file, name, "lacks")
+    check_refused(folder, file, name, "lacks")
 
 
 def test_numbers_that_are_none_are_refused(folder):
     change_tensors(folder / "token_embedder.pkl", lambda tensors: tensors["projection.bias"].fill_(float("nan")))
-    refused(folder, "encoder.projection.bias", "NaN")
+    check_refused(folder, "encoder.projection.bias", "NaN")
 
 
 def test_an_architecture_of_fewer_layers_is_refused(folder):
     change_json(folder / "architecture.json", lambda values: values["encoder"].update(n_layers=1))
-    refused(folder, "encoder.pkl", "architecture.json", "layer_1")
+    check_refused(folder, "encoder.pkl", "architecture.json", "layer_1")
 
 
 @pytest.mark.parametrize(
@@ -298,20 +300,20 @@ def test_an_architecture_of_fewer_layers_is_refused(folder):
 )
 def test_an_architecture_that_is_no_elmo_is_refused(folder, section, changes, said):
     change_json(folder / "architecture.json", lambda values: values[section].update(changes))
-    refused(folder, said)
+    check_refused(folder, said)
 
 
 def test_settings_of_another_kind_are_refused(folder):
     change_json(folder / "config.json", lambda values: values.pop("config_path"))
-    refused(folder, "config.json", "config_path")
+    check_refused(folder, "config.json", "config_path")
     (folder / "config.json").write_text("[1]")
-    refused(folder, "config.json")
+    check_refused(folder, "config.json")
     (folder / "config.json").write_text(json.dumps({"config_path": "architecture.json"}))
     (folder / "architecture.json").write_text('{"encoder": 3}')
-    refused(folder, "architecture.json", "encoder")
+    check_refused(folder, "architecture.json", "encoder")
     for name in ("a\0b", "a" * 5000, "\ud800"):
         (folder / "config.json").write_text(json.dumps({"config_path": name}))
-        refused(folder, "built-in default")
+        check_refused(folder, "built-in default")
 
 
 @pytest.mark.parametrize(
@@ -326,19 +328,19 @@ def test_settings_of_another_kind_are_refused(folder):
 )
 def test_a_broken_line_of_a_dictionary_is_refused(folder, line, said):
     change_line(folder / "char.dic", "a", line)
-    refused(folder, "char.dic", said)
+    check_refused(folder, "char.dic", said)
 
 
 def test_a_dictionary_that_contradicts_itself_is_refused(folder):
     text = (folder / "char.dic").read_text()
     row = text.split("b\t")[1].split()[0]
     change_line(folder / "char.dic", "a", f"a\t{row}")
-    refused(folder, "char.dic", "'a'", "'b'", f"row {row}")
+    check_refused(folder, "char.dic", "'a'", "'b'", f"row {row}")
 
 
 @pytest.mark.parametrize("name", ["char.dic", "word.dic"])
 def test_a_dictionary_without_its_specials_is_refused(folder, name):
     change_line(folder / name, "<oov>", "")
-    refused(folder, name, "<oov>")
+    check_refused(folder, name, "<oov>")
     (folder / name).write_bytes(b"\xff\xfe\t3\n")
-    refused(folder, name, "UTF-8")
+    check_refused(folder, name, "UTF-8")

@@ -27,9 +27,7 @@ def in_a_hub_module(name):
 
 
 @pytest.mark.parametrize(
-    ("rename", "layers"),
-    [(in_training, 2), (in_training_with_one_layer, 1), (in_a_hub_module, 2)],
-    ids=lambda x: str(x),
+    ("rename", "layers"), [(in_training, 2), (in_training_with_one_layer, 1), (in_a_hub_module, 2)]
 )
 def test_the_script_writes_what_elmokit_reads(write_bilm, options, monkeypatch, rename, layers, capsys):
     options["lstm"]["n_layers"] = layers

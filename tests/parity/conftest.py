@@ -1,8 +1,9 @@
-"""Lets the tests of this folder import what lies beside them, and keeps their tiny matrices on one thread."""
+"""What the tests of this folder share: imports from beside them, one thread, and the golden vectors."""
 
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,3 +17,10 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def golden(folder):
+    """The arrays that the original program gave for the model in `folder`, a fixture of the test's own file."""
+    with np.load(folder / "golden.npz") as file:
+        return dict(file)

@@ -19,12 +19,6 @@ def folder(request):
     return DATA / request.param
 
 
-@pytest.fixture(scope="module")
-def golden(folder):
-    with np.load(folder / "golden.npz") as file:
-        return dict(file)
-
-
 def rows(layers_LBWD, sentences, boundaries=2):
     return [layers_LBWD[:, row, : len(sentence) + boundaries] for row, sentence in enumerate(sentences)]
 

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 from comparing import DATA, TOLERANCE, largest_difference, read_rows
 from numpy_reference import read_manylangs
@@ -15,12 +14,6 @@ BATCHES = json.loads((DATA / "manylangs-sentences.json").read_text())["batches"]
 @pytest.fixture(scope="module", params=sorted(path.name for path in DATA.glob("manylangs-*/")))
 def folder(request):
     return DATA / request.param
-
-
-@pytest.fixture(scope="module")
-def golden(folder):
-    with np.load(folder / "golden.npz") as file:
-        return dict(file)
 
 
 def rows(golden, number):

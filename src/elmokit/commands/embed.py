@@ -45,9 +45,15 @@ class Embed(Command):
         tyro.conf.arg(metavar="parquet|hdf5|npy|jsonl", help_behavior_hint="(default: by the suffix of OUT)"),
     ] = None
     """Format of the output. hdf5 is AllenNLP's layout."""
-    layers: Annotated[str, tyro.conf.arg(metavar="average|top|all|mix|N")] = "average"
-    """Which layers: their average, the top one, all of them, the model's own mix, or one by its number (0 is the
-    word without its sentence)."""
+    # Help of two lines stands in `help=`: tyro keeps the line breaks of a docstring.
+    layers: Annotated[
+        str,
+        tyro.conf.arg(
+            metavar="average|top|all|mix|N",
+            help="Which layers: their average, the top one, all of them, the model's own mix, or one by its number "
+            "(0 is the word without its sentence).",
+        ),
+    ] = "average"
     dtype: Annotated[
         Literal["float16", "float32"] | None,
         tyro.conf.arg(metavar="float16|float32", help_behavior_hint="(default: float16, but float32 for hdf5)"),
@@ -57,9 +63,13 @@ class Embed(Command):
         int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as many as fit a number of words)")
     ] = None
     """Sentences run at once."""
-    state: Literal["zero", "carry", "canonical"] = "zero"
-    """What the model remembers at the start of a sentence: nothing, the batch before (as the first ELMo programs
-    did), or always the same warm start."""
+    state: Annotated[
+        Literal["zero", "carry", "canonical"],
+        tyro.conf.arg(
+            help="What the model remembers at the start of a sentence: nothing, the batch before (as the first ELMo "
+            "programs did), or always the same warm start."
+        ),
+    ] = "zero"
     split: bool = False
     """Split each line into sentences: one row a sentence instead of one row a line."""
     tokenised: bool = False
@@ -127,9 +137,8 @@ def _bar() -> Iterator[Callable[[Progress], None]]:
     """A progress bar on standard error, silent unless that is a terminal."""
     from tqdm import tqdm
 
-    columns, rows = (
-        shutil.get_terminal_size()
-    )  # 80 by 24 for a terminal that claims to have none: tqdm would believe it
+    # 80 by 24 for a terminal that claims to have no size at all: tqdm would believe it.
+    columns, rows = shutil.get_terminal_size()
     layout = "{percentage:3.0f}%|{bar:20}| {desc}"
     with tqdm(disable=None, leave=False, total=1, ncols=columns, nrows=rows, bar_format=layout) as bar:
 

@@ -30,7 +30,7 @@ class Info(Command):
         """Load the model and print one line a fact."""
         from elmokit.io import load
 
-        for name, value in _facts(load(self.source, softmax=True)):
+        for name, value in _facts(load(self.source, softmax="shape")):
             say(f"{name:<12}{value}")
 
 
@@ -49,7 +49,10 @@ def _facts(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
     yield "words", _how_words_are_read(config)
     yield "mix", _stored_mix(checkpoint)
     yield "warm start", "stored" if "canonical.hidden" in checkpoint.tensors else "computed when first needed"
-    yield "softmax", "none" if checkpoint.softmax is None else f"{num_output_words(checkpoint.softmax):,} words"
+    yield (
+        "softmax",
+        "none at hand" if checkpoint.softmax is None else f"{num_output_words(checkpoint.softmax):,} words",
+    )
     yield "engine", _engine_here(config)
     yield from sorted(checkpoint.metadata.items())
 

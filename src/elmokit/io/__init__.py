@@ -2,7 +2,7 @@
 
 - `source`: what the user named → a folder (bundled, local, unpacked by `archive`, from the hub) and its family
 - `native`: config.json + model.safetensors, whose header `safe_tensors` reads first
-- `hdf5`: AllenNLP and bilm-tf, options.json (`options`) + *.hdf5 (`safe_hdf5`)
+- `hdf5`: AllenNLP and bilm-tf, options.json (`options`) + *.hdf5 (read by `safe_hdf5`, made by `new_hdf5`)
 - `manylangs`: ELMoForManyLangs, config.json + *.dic + *.pkl
 - `checkpoint`: what they all return, and the shapes that a config implies
 - `text_files`: the JSON and the word lists beside the weights
@@ -15,9 +15,9 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from elmokit.errors import CheckpointError, OutputError
+from elmokit.errors import CheckpointError, InputError, OutputError
 from elmokit.io.atomic import new_folder
-from elmokit.io.checkpoint import Checkpoint, expected_shapes, num_output_words, num_parameters
+from elmokit.io.checkpoint import Checkpoint, WantsSoftmax, expected_shapes, num_output_words, num_parameters
 from elmokit.io.hdf5 import load_hdf5, save_hdf5
 from elmokit.io.manylangs import load_manylangs
 from elmokit.io.native import load_native, save_native
@@ -39,14 +39,15 @@ OWN_FILES = {
 }
 
 
-def load(source: str | os.PathLike[str], *, softmax: bool = False) -> Checkpoint:
+def load(source: str | os.PathLike[str], *, softmax: WantsSoftmax = False) -> Checkpoint:
     """Read a model from a bundled name, a folder, a `.zip` or a hub id, whatever family its files are of.
 
     Arguments:
         source: what to read.
-        softmax: also read the output layer, where there is one.
+        softmax: also read the output layer, where there is one; `"shape"` reads its sizes alone, into tensors on
+            the device "meta", and fetches nothing for it.
     """
-    with open_source(source, softmax=softmax) as folder:
+    with open_source(source, softmax=softmax is True) as folder:
         if folder.family == "native":
             checkpoint = load_native(folder.path, softmax=softmax, copies=folder.is_temporary)
         elif folder.family == "allennlp":
@@ -77,9 +78,9 @@ def save(
         overwrite: replace a folder at `dest` that holds a model of this format and nothing else.
     """
     if format not in OWN_FILES or dtype not in ("float32", "float16"):
-        raise OutputError(f"expected format native or allennlp and dtype float32 or float16, got {format}, {dtype}")
+        raise InputError(f"expected format native or allennlp and dtype float32 or float16, got {format}, {dtype}")
     if format == "allennlp" and dtype != "float32":
-        raise OutputError("AllenNLP's layout stores float32 only: use dtype='float32', or format='native'")
+        raise InputError("AllenNLP's layout stores float32 only: use dtype='float32', or format='native'")
     path = Path(dest).expanduser()
     try:
         checkpoint.check("the model to be saved")

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from elmokit.errors import CheckpointError
 
 __all__ = [
     "Checkpoint",
+    "WantsSoftmax",
     "check_fits",
     "check_shapes",
     "check_softmax",
@@ -36,6 +38,7 @@ __all__ = [
 ]
 
 Shape = tuple[int, ...]
+WantsSoftmax = bool | Literal["shape"]  # the output layer: left out, read, or its sizes alone
 
 # A file may be compressed, but weights barely compress: a claim beyond this is a bomb or a mistake.
 LARGEST_RATIO = 20
@@ -55,7 +58,7 @@ class Checkpoint:
         format: the family of files it came from, `"native"`, `"allennlp"` or `"manylangs"`.
         path: where it came from.
         softmax: `softmax.weight` (V, P) and `softmax.bias` (V), or the `softmax.adaptive.…` of an adaptive one, when
-            asked for and there.
+            asked for and there; on the device "meta" when only their sizes were asked for.
         output_words: the word of each row of the softmax.
         metadata: what is known about the model (`name`, `license`, `language`, ...), for its card.
     """
@@ -172,6 +175,8 @@ def check_values(tensors: Mapping[str, Tensor], where: str | Path) -> None:
             raise CheckpointError(
                 f"{where}: the tensor {name} should be float32, found {tensor.dtype}; convert it first"
             )
+        if tensor.is_meta:
+            continue  # sizes without numbers
         # One pass by numpy: a pass by torch wakes its threads, which costs more than it saves on a busy machine.
         # The exact test needs memory, so it runs only where the sum looks wrong.
         with np.errstate(all="ignore"):

@@ -27,11 +27,13 @@ from elmokit.io.checkpoint import (
     LARGEST_SLACK,
     Checkpoint,
     Shape,
+    WantsSoftmax,
     check_fits,
     expected_shapes,
 )
+from elmokit.io.new_hdf5 import new_hdf5
 from elmokit.io.options import WeightFacts, config_to_options, options_to_config
-from elmokit.io.safe_hdf5 import created, dataset_in, names_in, opened, read_rows
+from elmokit.io.safe_hdf5 import dataset_in, names_in, opened, read_rows
 from elmokit.io.text_files import find_vocabulary, read_json, read_words, write_words
 
 __all__ = ["load_hdf5", "looks_like_hdf5", "save_hdf5"]
@@ -46,11 +48,11 @@ def looks_like_hdf5(folder: Path) -> bool:
     return bool(_hdf5_files(folder) or list(folder.glob("*options*.json")))
 
 
-def load_hdf5(folder: Path, *, softmax: bool = False) -> Checkpoint:
+def load_hdf5(folder: Path, *, softmax: WantsSoftmax = False) -> Checkpoint:
     """Read the model in `folder`; its output layer (1.6 GB in the original) only when `softmax` asks for it."""
     options_path = _options_file(folder)
     options = read_json(options_path)
-    weights_path, softmax_path = _weight_files(folder, softmax=softmax)
+    weights_path, softmax_path = _weight_files(folder, softmax=bool(softmax))
     vocabulary_path = find_vocabulary(folder) if softmax or not options.get("char_cnn") else None
     with opened(weights_path) as file:
         config = options_to_config(options, options_path, _facts(file))
@@ -63,7 +65,7 @@ def load_hdf5(folder: Path, *, softmax: bool = False) -> Checkpoint:
         checkpoint.output_words = words if softmax else None
     if softmax and softmax_path is not None:
         with opened(softmax_path) as file:
-            checkpoint.softmax = _read_softmax(file, config)
+            checkpoint.softmax = _read_softmax(file, config, sizes_only=softmax == "shape")
     else:
         checkpoint.output_words = None
     checkpoint.check(str(folder))
@@ -75,17 +77,20 @@ def save_hdf5(checkpoint: Checkpoint, folder: Path) -> None:
     config = checkpoint.config
     options = json.dumps(config_to_options(config), indent=2)
     (folder / "options.json").write_text(options + "\n", encoding="utf-8")
-    with created(folder / "weights.hdf5") as file:
+    with new_hdf5(folder / "weights.hdf5") as (file, check):
         for stored in _layout(config):
             file.create_dataset(stored.dataset, data=stored.to_file(checkpoint.tensors).numpy())
+            check()
     if checkpoint.softmax is not None and "softmax.weight" not in checkpoint.softmax:
         raise CheckpointError(
             "AllenNLP's layout has no adaptive softmax: use format='native', or leave the softmax out"
         )
     if checkpoint.softmax is not None:
-        with created(folder / "softmax_weights.hdf5") as file:
-            file.create_dataset("softmax/W", data=checkpoint.softmax["softmax.weight"].contiguous().numpy())
-            file.create_dataset("softmax/b", data=checkpoint.softmax["softmax.bias"].contiguous().numpy())
+        with new_hdf5(folder / "softmax_weights.hdf5") as (file, check):
+            for theirs, ours in (("W", "weight"), ("b", "bias")):
+                values = checkpoint.softmax[f"softmax.{ours}"].detach().cpu().contiguous()
+                file.create_dataset(f"softmax/{theirs}", data=values.numpy())
+                check()
     words = checkpoint.output_words or checkpoint.vocabulary
     if words is not None:
         write_words(folder / "vocab.txt", words)
@@ -270,11 +275,14 @@ def _held_shape(file: h5py.File, stored: Stored) -> Shape:
     return stored.shape
 
 
-def _read_softmax(file: h5py.File, config: ElmoConfig) -> dict[str, Tensor]:
+def _read_softmax(file: h5py.File, config: ElmoConfig, *, sizes_only: bool) -> dict[str, Tensor]:
     bias = dataset_in(file, "softmax/b")
     rows = bias.shape[0] if bias.shape else 0
     if 4 * rows * config.lstm.projection_dim > LARGEST_RATIO * Path(file.filename).stat().st_size + LARGEST_SLACK:
         raise CheckpointError(f"{file.filename}: softmax/b claims {rows:,} rows, more than the file can hold")
     weight = dataset_in(file, "softmax/W", (rows, config.lstm.projection_dim))
     bias = dataset_in(file, "softmax/b", (rows,))
-    return {"softmax.weight": read_rows(weight, 0, rows), "softmax.bias": read_rows(bias, 0, rows)}
+    tensors = {"softmax.weight": weight, "softmax.bias": bias}
+    if sizes_only:
+        return {name: torch.empty(data.shape, device="meta") for name, data in tensors.items()}
+    return {name: read_rows(data, 0, rows) for name, data in tensors.items()}

@@ -25,7 +25,7 @@ from torch import Tensor
 from elmokit.config import PUBLISHED_FILTERS, CharConfig, ElmoConfig, LstmConfig, WordConfig
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.io.checkpoint import Checkpoint, check_values
-from elmokit.io.text_files import check_not_pointer, read_json
+from elmokit.io.text_files import check_not_pointer, read_json, reading
 
 __all__ = ["load_manylangs", "looks_like_manylangs"]
 
@@ -186,14 +186,8 @@ def _config(
 
 def _dictionary(path: Path, specials: Sequence[str]) -> dict[int, str]:
     """Row → item of lines `item TAB row`; a line of one field is U+3000, whose own line is stripped bare when read."""
-    try:
+    with reading(path, "expected UTF-8 text, found something else"):
         lines = path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing: the architecture asks for it; unpack the archive again") from None
-    except OSError as problem:
-        raise CheckpointError(f"{path} cannot be read: {problem.strerror}") from problem
-    except UnicodeDecodeError as problem:
-        raise CheckpointError(f"{path} is not UTF-8 text: {problem}; unpack the archive again") from problem
     rows: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
         fields = line.strip().split("\t")

@@ -27,8 +27,8 @@ from torch import Tensor
 
 from elmokit.config import ElmoConfig
 from elmokit.errors import CheckpointError, ConfigError
-from elmokit.io.checkpoint import Checkpoint, check_fits, check_shapes, num_parameters
-from elmokit.io.safe_tensors import read_safetensors
+from elmokit.io.checkpoint import Checkpoint, WantsSoftmax, check_fits, check_shapes, num_parameters
+from elmokit.io.safe_tensors import read_safetensors, sizes_of_safetensors
 from elmokit.io.text_files import read_json, read_json_words, read_words, write_words
 
 __all__ = ["FORMAT_VERSION", "load_native", "looks_like_native", "save_native"]
@@ -45,7 +45,7 @@ def looks_like_native(folder: Path) -> bool:
     return (folder / "config.json").exists() and "format_version" in read_json(folder / "config.json")
 
 
-def load_native(folder: Path, *, softmax: bool = False, copies: bool = False) -> Checkpoint:
+def load_native(folder: Path, *, softmax: WantsSoftmax = False, copies: bool = False) -> Checkpoint:
     """Read the model in `folder`; `copies` reads its tensors instead of mapping them, for a folder about to go."""
     path = folder / "config.json"
     values = read_json(path)
@@ -66,10 +66,12 @@ def load_native(folder: Path, *, softmax: bool = False, copies: bool = False) ->
     if values.get("has_words"):
         checkpoint.vocabulary = read_json_words(folder / "words.json")
     if softmax and (folder / "softmax.safetensors").exists():
-        checkpoint.softmax = _unscaled(
-            read_safetensors(folder / "softmax.safetensors", lambda shapes: None, copies=copies, allows_int8=True),
-            folder / "softmax.safetensors",
-        )
+        path = folder / "softmax.safetensors"
+        if softmax == "shape":
+            checkpoint.softmax = sizes_of_safetensors(path)
+        else:
+            checkpoint.softmax = read_safetensors(path, copies=copies, allows_int8=True)
+        checkpoint.softmax = _unscaled(checkpoint.softmax, path)
         if (folder / "vocab.txt").exists():
             checkpoint.output_words = read_words(folder / "vocab.txt")
     checkpoint.check(str(folder))

@@ -1,14 +1,12 @@
-"""One `.hdf5` file, read as data from anyone, or written to a disk that may be full.
+"""One `.hdf5` file, read as data from anyone.
 
 A path arrives; plain datasets of floating-point numbers leave, with exactly the shape the caller expects. An hdf5
 file can point outside itself (links, external storage, virtual datasets), name a plug-in to run (filters), or
-claim more than it holds: all of that is refused before anything is allocated or followed. In the other direction
-tensors arrive and a file leaves, or the one `OSError` that says why not.
+claim more than it holds: all of that is refused before anything is allocated or followed.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +18,7 @@ from torch import Tensor
 from elmokit.errors import CheckpointError
 from elmokit.io.text_files import check_not_pointer
 
-__all__ = ["created", "dataset_in", "names_in", "opened", "read_rows"]
+__all__ = ["dataset_in", "names_in", "opened", "read_rows"]
 
 SAFE_FILTERS = {1, 2, 3, 4, 5, 6, 32000}  # those inside HDF5 itself, and h5py's lzf: any other loads a plug-in
 
@@ -99,39 +97,3 @@ def _node(file: h5py.File, name: str) -> object:
             )
         node = node[part]
     return node
-
-
-@contextmanager
-def created(path: Path) -> Iterator[h5py.File]:
-    """A new hdf5 file to fill; a disk that fails is reported once, at the end."""
-    with _PatientFile(path, "w+") as disk:
-        with h5py.File(disk, "w") as file:
-            yield file
-        if disk.failure is not None:
-            raise disk.failure
-
-
-class _PatientFile(io.FileIO):
-    """A file that keeps the first failure to itself.
-
-    HDF5 must not see one: its datasets would stay open, try again whenever Python collects them, and print a
-    traceback each time.
-    """
-
-    failure: OSError | None = None
-
-    def write(self, data: bytes | memoryview, /) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
-        rest = memoryview(data).cast("B")
-        try:
-            while len(rest) and self.failure is None:
-                rest = rest[super().write(rest) :]
-        except OSError as problem:
-            self.failure = problem
-        return len(data)
-
-    def truncate(self, size: int | None = None, /) -> int:
-        try:
-            return super().truncate(size) if self.failure is None else 0
-        except OSError as problem:
-            self.failure = problem
-            return 0

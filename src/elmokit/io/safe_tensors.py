@@ -18,17 +18,18 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from elmokit.errors import CheckpointError
-from elmokit.io.text_files import check_not_pointer
+from elmokit.io.text_files import check_not_pointer, reading
 
-__all__ = ["read_safetensors"]
+__all__ = ["read_safetensors", "sizes_of_safetensors"]
 
 LARGEST_HEADER = 16 * 2**20  # a model with a thousand layers needs less than 1 MB
 BYTES = {"F16": 2, "BF16": 2, "F32": 4}
+INT8 = {"I8": 1}  # only where the caller knows the scale
 
 
 def read_safetensors(
     path: Path,
-    check: Callable[[dict[str, tuple[int, ...]]], None],
+    check: Callable[[dict[str, tuple[int, ...]]], None] = lambda shapes: None,
     *,
     copies: bool = False,
     allows_int8: bool = False,
@@ -41,7 +42,7 @@ def read_safetensors(
         copies: read into memory of our own, so that the file may go away on any system.
         allows_int8: whether numbers may be stored as int8, for a caller that knows their scale.
     """
-    shapes = _checked_shapes(path, {**BYTES, "I8": 1} if allows_int8 else BYTES)
+    shapes = _checked_shapes(path, {**BYTES, **INT8} if allows_int8 else BYTES)
     check(shapes)
     try:
         with safe_open(path, framework="pt") as file:
@@ -53,6 +54,12 @@ def read_safetensors(
     if copies:
         return {name: tensor.to(torch.float32, copy=True) for name, tensor in tensors.items()}
     return {name: tensor.float() for name, tensor in tensors.items()}
+
+
+def sizes_of_safetensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file as sizes without numbers, on the device "meta": only the header is read."""
+    shapes = _checked_shapes(path, {**BYTES, **INT8})
+    return {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
 
 
 def _checked_shapes(path: Path, num_bytes: dict[str, int]) -> dict[str, tuple[int, ...]]:
@@ -83,7 +90,7 @@ def _checked_shapes(path: Path, num_bytes: dict[str, int]) -> dict[str, tuple[in
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:
     """The header, and how many bytes follow it."""
-    try:
+    with reading(path, "the header is not JSON"):
         check_not_pointer(path)
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -94,14 +101,6 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
                     "it is truncated or not a safetensors file: fetch it anew"
                 )
             header = json.loads(file.read(length).decode("utf-8"))
-    except FileNotFoundError as problem:
-        raise CheckpointError(f"{path}: the file is missing; the model is incomplete") from problem
-    except OSError as problem:
-        raise CheckpointError(f"{path}: cannot be read: {problem.strerror}") from problem
-    except (ValueError, RecursionError) as problem:
-        if isinstance(problem, CheckpointError):
-            raise
-        raise CheckpointError(f"{path}: the header is not JSON; fetch the file anew") from problem
     if not isinstance(header, dict):
         raise CheckpointError(f"{path}: the header is no JSON object; fetch the file anew")
     return header, size - 8 - length

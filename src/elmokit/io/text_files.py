@@ -9,12 +9,22 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from elmokit.errors import CheckpointError
 
-__all__ = ["check_not_pointer", "find_vocabulary", "read_json", "read_json_words", "read_words", "write_words"]
+__all__ = [
+    "check_not_pointer",
+    "find_vocabulary",
+    "read_json",
+    "read_json_words",
+    "read_words",
+    "reading",
+    "write_words",
+]
 
 LARGEST_JSON = 64 * 2**20  # an alphabet or a vocabulary may be long; options never are
 LARGEST_LIST = 512 * 2**20  # the published 793,471 words take 7 MB
@@ -82,19 +92,26 @@ def check_not_pointer(path: Path) -> None:
             )
 
 
-def _json(path: Path) -> Any:  # noqa: ANN401
+@contextmanager
+def reading(path: Path, damaged: str) -> Iterator[None]:
+    """Turn what goes wrong inside into a `CheckpointError`; `damaged` says what is amiss with contents that fail."""
     try:
-        if path.stat().st_size > LARGEST_JSON:
-            raise CheckpointError(f"{path}: a JSON file should be below {LARGEST_JSON // 2**20} MiB, found more")
-        return json.loads(path.read_bytes().decode("utf-8-sig"))
+        yield
     except FileNotFoundError as problem:
         raise CheckpointError(f"{path}: the file is missing; the model is incomplete") from problem
     except OSError as problem:
-        raise CheckpointError(f"{path}: cannot be read: {problem.strerror}") from problem
+        raise CheckpointError(f"{path}: cannot be read: {problem.strerror or problem}") from problem
     except (ValueError, RecursionError) as problem:
         if isinstance(problem, CheckpointError):
             raise
-        raise CheckpointError(f"{path}: expected JSON, found something else ({problem}); fetch it anew") from problem
+        raise CheckpointError(f"{path}: {damaged} ({problem}); fetch it anew") from problem
+
+
+def _json(path: Path) -> Any:  # noqa: ANN401
+    with reading(path, "expected JSON, found something else"):
+        if path.stat().st_size > LARGEST_JSON:
+            raise CheckpointError(f"{path}: a JSON file should be below {LARGEST_JSON // 2**20} MiB, found more")
+        return json.loads(path.read_bytes().decode("utf-8-sig"))
 
 
 def _short(value: object) -> str:

@@ -9,9 +9,8 @@ What made the file stands in the attributes of the root. Times are not tracked, 
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import h5py
@@ -19,20 +18,18 @@ import numpy as np
 
 from elmokit.embed.parts import Part
 from elmokit.embed.sinks.contents import Contents
+from elmokit.io.new_hdf5 import new_hdf5
 
 __all__ = ["write_hdf5"]
 
 
 def write_hdf5(parts: Sequence[Part], folder: Path, name: str, contents: Contents) -> None:
     """Write `name` into the folder."""
-    with (folder / name).open("w+b", buffering=0) as raw:
-        patient = _PatientFile(raw)
-        with h5py.File(patient, "w") as file:
-            _fill(file, parts, contents, patient)
-        patient.check()
+    with new_hdf5(folder / name) as (file, check):
+        _fill(file, parts, contents, check)
 
 
-def _fill(file: h5py.File, parts: Sequence[Part], contents: Contents, patient: _PatientFile) -> None:
+def _fill(file: h5py.File, parts: Sequence[Part], contents: Contents, check: Callable[[], None]) -> None:
     for key, value in contents.metadata.items():
         file.attrs[f"elmokit.{key}"] = value
     index: dict[str, str] = {}
@@ -45,76 +42,7 @@ def _fill(file: h5py.File, parts: Sequence[Part], contents: Contents, patient: _
                 dataset.attrs["line"] = line
             index[text] = str(row)
             row += 1
-            patient.check()
+            check()
     strings = file.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype(), track_times=False)
     # HDF5 ends a string at a NUL; JSON writes one as \u0000, so the text survives.
     strings[0] = json.dumps(index)
-
-
-class _PatientFile:
-    """A file that never fails while HDF5 is looking.
-
-    When a write fails (full disk), HDF5 2.0 crashes the whole process as it closes the file. So the failure is kept
-    for us, in `check()`, and what HDF5 still has to say is kept in memory: little, since we stop at the next row.
-    """
-
-    def __init__(self, raw: io.FileIO) -> None:
-        self._raw = raw
-        self._place = 0
-        self._problem: OSError | None = None
-        self._unwritten: list[tuple[int, bytes]] = []
-
-    def check(self) -> None:
-        """Raise what went wrong."""
-        if self._problem is not None:
-            raise self._problem
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        if whence == io.SEEK_END:
-            offset += max([self._raw.seek(0, io.SEEK_END), *(start + len(data) for start, data in self._unwritten)])
-        self._place = offset + (self._place if whence == io.SEEK_CUR else 0)
-        return self._place
-
-    def tell(self) -> int:
-        return self._place
-
-    def write(self, data: memoryview) -> int:
-        if self._problem is None:
-            try:
-                self._raw.seek(self._place)
-                rest = memoryview(data).cast("B")
-                while rest:
-                    rest = rest[self._raw.write(rest) :]
-            except OSError as problem:
-                self._problem = problem
-        if self._problem is not None:
-            self._unwritten.append((self._place, bytes(data)))
-        self._place += len(data)
-        return len(data)
-
-    def read(self, size: int = -1) -> bytes:
-        """Asked for by h5py as the mark of a file; `readinto` is what it calls."""
-        raise NotImplementedError
-
-    def readinto(self, data: memoryview) -> int:
-        self._raw.seek(self._place)
-        found = bytearray(len(data))
-        self._raw.readinto(found)
-        for start, late in self._unwritten:
-            first, last = max(start, self._place), min(start + len(late), self._place + len(found))
-            if first < last:
-                found[first - self._place : last - self._place] = late[first - start : last - start]
-        memoryview(data).cast("B")[:] = found
-        self._place += len(found)
-        return len(found)
-
-    def truncate(self, size: int) -> int:
-        if self._problem is None:
-            try:
-                self._raw.truncate(size)
-            except OSError as problem:
-                self._problem = problem
-        return size
-
-    def flush(self) -> None:
-        """Nothing waits here: writes are not buffered."""
