@@ -65,10 +65,11 @@ def gradients(name, recurrences, batch_sizes, clips):
 
 
 def assert_near(found, expected, tolerance):
-    """Equal within a share of the norm."""
+    """Equal within a share of the norm; that of a tensor whose terms cancel is not below a fifth of the largest."""
+    least = 0.2 * max(other.norm() for other in expected)
     for one, other in zip(found, expected, strict=True):
         assert one.shape == other.shape
-        assert (one.double() - other).norm() <= tolerance * other.norm().clamp_min(0.1)
+        assert (one.double() - other).norm() <= tolerance * max(other.norm(), least)
 
 
 @st.composite
@@ -109,7 +110,7 @@ def small_tiles(interpreted_triton, monkeypatch):
     """Tiles so small that even the problems here need several of them; memory that nobody has written to holds NaN."""
     from elmokit.nn.engines import triton
 
-    for name in ("ROWS", "CELLS", "OUTPUTS"):
+    for name in ("ROWS", "CELLS", "OUTPUTS", "FLOAT32_OUTPUTS"):
         monkeypatch.setattr(triton, name, 16)
     torch.use_deterministic_algorithms(True)
     yield triton
@@ -126,7 +127,7 @@ def test_triton_gives_the_same_outputs_and_states(interpreted_triton, problem, b
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(triton, "BLOCK_BYTES", block_bytes)
-        patch.setattr(triton, "OUTPUTS", 16)
+        patch.setattr(triton, "FLOAT32_OUTPUTS", 16)
         patch.setattr(triton, "CELLS", 16)
         same_outputs_and_states("triton", *problem)
 
