@@ -26,6 +26,9 @@ from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Recurrence, engi
 # Rounding to 8 or 11 bits at every step; in float32 the order of sums, and products of TF32 where cuDNN takes them.
 BOUND = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 BOUND_OF_CUDNN_FLOAT32 = 5e-3
+# Tight clips in half precision: a value next to its bound is clipped on one side and not on the other, and its whole
+# gradient with it. The reference itself, in bfloat16 against float64, is 6e-2 off there.
+BOUND_OF_TIGHT_GRADIENTS = 1e-1
 FREE, TIGHT, USUAL = Clips(None, None), Clips(0.9, 0.7), Clips(3.0, 3.0)
 RAGGED = [300, 300, 299, 130, 129, 128, 7, 1]
 SHAPES = {"small": (128, 1024), "original": (512, 4096)}
@@ -86,7 +89,8 @@ def check(name, dtype, shape, sizes, rows, clips, device):
     bound = BOUND_OF_CUDNN_FLOAT32 if (name, dtype) == ("cudnn", torch.float32) else BOUND[dtype]
     same = all(torch.equal(one, other) for one, other in zip(sum(found, []), sum(again, []), strict=True))
     no_grad = largest_error(without[0], exact[0])
-    good = errors[0] < bound and errors[1] < 4 * bound and no_grad < bound
+    tight = clips == TIGHT and dtype != torch.float32
+    good = errors[0] < bound and errors[1] < (BOUND_OF_TIGHT_GRADIENTS if tight else 4 * bound) and no_grad < bound
     kind = str(dtype).removeprefix("torch.")
     clipped = "free" if clips == FREE else f"{clips.cell:g}/{clips.projection:g}"
     line = f"{name:10s}{kind:10s}{shape[0]:4d}/{shape[1]:<6d}{clipped:9s}"
@@ -100,7 +104,7 @@ def check_all(device, small):
     cases = [("triton", half, (32, 48), TIGHT), ("triton", single, (32, 48), TIGHT)]
     if not small:
         cases = [("triton", half, SHAPES["small"], TIGHT), ("triton", half, (96, 200), FREE)]
-        cases += [("triton", single, (96, 200), TIGHT), ("triton", single, SHAPES["small"], FREE)]
+        cases += [("triton", single, (96, 200), FREE), ("triton", single, SHAPES["small"], TIGHT)]
         cases += [("triton", third, (96, 200), TIGHT), ("packed", single, (96, 200), TIGHT)]
         if device.type == "cuda":
             cases += [("cudnn", dtype, SHAPES["small"], FREE) for dtype in (half, third, single)]
