@@ -89,7 +89,7 @@ class Train(Command):
     """Processes that split the text into words."""
     device: Annotated[
         str | None,
-        tyro.conf.arg(metavar="cpu|cuda|cuda:N|mps", help_behavior_hint="(default: a GPU if there is one)"),
+        tyro.conf.arg(metavar="cpu|cuda|cuda:N", help_behavior_hint="(default: a GPU if there is one)"),
     ] = None
     """Where to compute."""
     tensorboard: bool = False

@@ -64,18 +64,19 @@ def found_place(device: str | None = None) -> Iterator[Place]:
         device: `"cpu"`, `"cuda"`, …; a GPU if there is one. With several processes each takes its own GPU.
     """
     kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    world, on_gpu = int(os.environ.get("WORLD_SIZE", "1")), kind.startswith("cuda")
+    if world > 1 and on_gpu:
+        kind = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     try:
         torch.empty(1, device=kind)
     except (AssertionError, NotImplementedError, RuntimeError) as problem:
         reason = str(problem).splitlines()[0].rstrip(".")
         raise ConfigError(f"cannot compute on the device {kind!r} ({reason}): try cpu, or leave it out") from problem
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if on_gpu:
+        torch.cuda.set_device(kind)
+    if world == 1:
         yield Place(0, 1, torch.device(kind))
         return
-    on_gpu = kind.startswith("cuda")
-    if on_gpu:
-        kind = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
-        torch.cuda.set_device(kind)
     distributed.init_process_group("nccl" if on_gpu else "gloo", timeout=PATIENCE)
     try:
         yield Place(distributed.get_rank(), distributed.get_world_size(), torch.device(kind))

@@ -32,7 +32,11 @@ __all__ = ["run"]
 
 # How float32 is multiplied: "ieee" is exact; "tf32x3" is three products of TF32 parts on the tensor cores.
 FLOAT32_PRECISION = "ieee"
-ROWS, CELLS, OUTPUTS, WARPS, STAGES = 128, 32, 128, 4, 2  # measured on an H200 (benchmarks/training_parts.py)
+# A program's tile. Half precision was measured on an H200; float32 multiplies without tensor cores, every product of
+# a tile written out: larger ones take minutes to compile.
+ROWS, CELLS, STAGES = 128, 32, 2
+OUTPUTS, FORWARD_WARPS, BACKWARD_WARPS = 128, 4, 4
+FLOAT32_OUTPUTS, FLOAT32_WARPS = 32, 8
 # Memory of one block of products with the inputs where no gradient is wanted: the peak does not grow with the length.
 BLOCK_BYTES = 2**29
 
@@ -73,7 +77,7 @@ def _lstmp(
     output_dim, cell_dim, dtype = hidden_EBP.shape[2], cell_EBH.shape[2], inputs_END.dtype
     cell_bound, output_bound = _bound(cell_clip), _bound(output_clip, dtype)
     weights = recurrent_EP4H.contiguous(), bias_E4H.contiguous()
-    flags = _tile(dtype, output_dim, cell_dim) | {"KEEPS": keeps, "CLIPS": output_clip is not None}
+    flags = _tile(dtype, output_dim, cell_dim, FORWARD_WARPS) | {"KEEPS": keeps, "CLIPS": output_clip is not None}
     outputs_ENP = inputs_END.new_empty(num_directions, num_words, output_dim)
     gated_EnH = inputs_END.new_empty(num_directions, sizes[0], cell_dim)
     gates_EM4H = inputs_END.new_empty(0)
@@ -142,7 +146,7 @@ def _lstmp_backward(
     num_directions, num_words, cell_dim = cells_ENH.shape
     active, starts, dtype = sizes[0], _starts(sizes), inputs_END.dtype
     cell_bound, output_bound = _bound(cell_clip), _bound(output_clip, dtype)
-    flags = _tile(dtype, outputs_ENP.shape[2], cell_dim) | {"CLIPS": output_clip is not None}
+    flags = _tile(dtype, outputs_ENP.shape[2], cell_dim, BACKWARD_WARPS) | {"CLIPS": output_clip is not None}
     projection_EHP = projection_EHP.contiguous()
     d_outputs_ENP = d_outputs_ENP.clone(memory_format=torch.contiguous_format)
     for rows, places in _last_words(sizes):
@@ -233,8 +237,10 @@ def _grid(num_rows: int, cell_dim: int, num_directions: int) -> tuple[int, int, 
     return triton.cdiv(num_rows, ROWS), triton.cdiv(cell_dim, CELLS), num_directions
 
 
-def _tile(dtype: torch.dtype, output_dim: int, cell_dim: int) -> dict[str, Any]:
-    outputs = max(16, min(OUTPUTS, triton.next_power_of_2(output_dim)))
-    precision = FLOAT32_PRECISION if dtype == torch.float32 else "tf32"  # Triton's default, of no effect here
-    sizes = {"P": output_dim, "H": cell_dim, "R": ROWS, "J": CELLS, "BP": outputs}
-    return sizes | {"PRECISION": precision, "num_warps": WARPS, "num_stages": STAGES}
+def _tile(dtype: torch.dtype, output_dim: int, cell_dim: int, num_warps: int) -> dict[str, Any]:
+    precision, most = "tf32", OUTPUTS  # Triton's default, of no effect in half precision
+    if dtype == torch.float32:
+        precision, most, num_warps = FLOAT32_PRECISION, FLOAT32_OUTPUTS, FLOAT32_WARPS
+    sizes = {"P": output_dim, "H": cell_dim, "R": ROWS, "J": CELLS}
+    sizes["BP"] = max(16, min(most, triton.next_power_of_2(output_dim)))
+    return sizes | {"PRECISION": precision, "num_warps": num_warps, "num_stages": STAGES}

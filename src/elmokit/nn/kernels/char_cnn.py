@@ -22,6 +22,7 @@ from torch import Tensor
 __all__ = ["convolve_and_pool", "fits"]
 
 WORDS, CHANNELS, SPLITS = 64, 128, 40
+FLOAT32_CHANNELS = 32  # multiplied without tensor cores; more of them would not fit the registers
 WORDS_BACK = 16  # of a program that goes back to the characters: few words, so that there are programs enough
 MOST_IN_A_WINDOW = 128  # numbers; a program holds a window of every word and the filters of its channels at once
 MOST_POSITIONS = 255  # a position is kept as one byte
@@ -119,13 +120,14 @@ _best.register_autograd(_differentiate, setup_context=_keep)
 
 def _tile(weight_wEK: Tensor) -> dict[str, Any]:
     width, dim, channels = weight_wEK.shape
+    precise = weight_wEK.dtype == torch.float32
     return {
         "W": width,
         "E": dim,
         "Q": max(16, triton.next_power_of_2(width * dim)),
         "BU": WORDS,
-        "BK": max(16, min(CHANNELS, triton.next_power_of_2(channels))),
-        "PRECISE": weight_wEK.dtype == torch.float32,
+        "BK": max(16, min(FLOAT32_CHANNELS if precise else CHANNELS, triton.next_power_of_2(channels))),
+        "PRECISE": precise,
     }
 
 
