@@ -1,55 +1,16 @@
-"""The Triton kernels of the output layer, run by Triton's interpreter on a CPU, against plain torch.
-
-Triton decides once in a process whether it interprets, so without the switch this file runs itself again with it.
-"""
-
-import os
-import subprocess
-import sys
+"""The Triton kernels of the output layer, run by Triton's interpreter on a CPU, against plain torch."""
 
 import pytest
 import torch
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+from elmokit.nn.kernels import chunked
 
-if INTERPRETED:
-    import numpy as np
-    import triton.language as tl
-    from triton.runtime import interpreter
-
-    # Two gaps of Triton 3.6's interpreter: numpy 2.4 no longer turns an array of one number into an index, and
-    # products of bfloat16 are taken of the bit patterns.
-    patch_tensor, create_dot = interpreter._patch_lang_tensor, interpreter.InterpreterBuilder.create_dot
-
-    def patched(tensor, scope):
-        patch_tensor(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
-
-    def widened(handle):
-        if handle.dtype.scalar != tl.bfloat16:
-            return handle
-        return interpreter.TensorHandle((handle.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
-
-    interpreter._patch_lang_tensor = patched
-    interpreter.InterpreterBuilder.create_dot = lambda self, a, b, *rest: create_dot(
-        self, widened(a), widened(b), *rest
-    )
-
-    from elmokit.nn.kernels import chunked, linear_cross_entropy
+linear_cross_entropy = pytest.importorskip("elmokit.nn.kernels.linear_cross_entropy")
+pytestmark = pytest.mark.usefixtures("interpreted_triton")
 
 # float32: the order of sums. bfloat16: shares are rounded to 8 bits before the second product (and the interpreter
 # cuts where a GPU rounds), outputs' gradients once more at the end.
 TOLERANCE = {torch.float32: 3e-6, torch.bfloat16: 1.5e-2}
-interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in the interpreted process")
-
-
-@pytest.mark.skipif(INTERPRETED, reason="this is the interpreted process")
-def test_everything_below_with_the_interpreter():
-    pytest.importorskip("triton")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", __file__]
-    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture
@@ -81,7 +42,6 @@ def assert_equal(found, expected, tolerance):
         assert (one.double() - other.double()).norm() <= tolerance * other.double().norm()
 
 
-@interpreted
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("sizes", [(1, 1, 64), (70, 333, 64), (150, 300, 128), (33, 100, 256), (20, 70, 512)])
 def test_full_softmax_equals_plain_torch(sizes, dtype, poisoned):
@@ -98,7 +58,6 @@ def test_full_softmax_equals_plain_torch(sizes, dtype, poisoned):
     assert not each.requires_grad
 
 
-@interpreted
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("corrected", [True, False])
 def test_sampled_softmax_equals_plain_torch(corrected, dtype, poisoned):
@@ -114,7 +73,6 @@ def test_sampled_softmax_equals_plain_torch(corrected, dtype, poisoned):
     assert_equal(found[1:], expected[1:], TOLERANCE[dtype])
 
 
-@interpreted
 def test_a_sample_of_the_target_alone_says_nothing(poisoned):
     *inputs, targets = problem(3, 20, 64, torch.float32)
     targets[:] = 7
@@ -124,7 +82,6 @@ def test_a_sample_of_the_target_alone_says_nothing(poisoned):
     assert loss == 0 and all(not gradient.any() for gradient in gradients)
 
 
-@interpreted
 def test_huge_logits_neither_overflow_nor_vanish(poisoned):
     *inputs, targets = problem(40, 150, 64, torch.float32, spread=500.0)
     expected = results(chunked, "linear_cross_entropy", inputs, targets)
@@ -133,7 +90,6 @@ def test_huge_logits_neither_overflow_nor_vanish(poisoned):
     assert_equal(found, expected, 1e-4)
 
 
-@interpreted
 def test_only_what_learns_gets_a_gradient():
     hidden, weight, bias, targets = problem(10, 30, 64, torch.float32)
     frozen = hidden.detach()
@@ -144,7 +100,6 @@ def test_only_what_learns_gets_a_gradient():
     assert hidden.grad is not None and weight.grad is None
 
 
-@interpreted
 def test_no_rows_no_loss():
     _, weight, bias, targets = problem(10, 30, 64, torch.float32)
     hidden = torch.zeros(0, 64, requires_grad=True)
@@ -153,7 +108,6 @@ def test_no_rows_no_loss():
     assert loss == 0 and not weight.grad.any()
 
 
-@interpreted
 def test_splits_fill_the_last_wave():
     # 320 blocks on 132 slots are 2.4 waves: three times as many parts fill 7.3 of 8, seven times 16.97 of 17.
     splits = linear_cross_entropy.splits_for(320, 800, 132)
