@@ -8,12 +8,12 @@ cosines with people's ratings; a word's vector is that of the word alone in a se
 """
 
 import argparse
-import bz2
 from pathlib import Path
 
 import numpy as np
 
 import elmokit
+from elmokit.vectors import read_vectors
 
 
 def spearman(first, second):
@@ -59,10 +59,8 @@ def best_threshold(values, gold):
 
 
 def read_glove(path):
-    opened = bz2.open(path, "rt", encoding="utf-8") if str(path).endswith(".bz2") else open(path, encoding="utf-8")
-    with opened as lines:
-        rows = (line.rstrip().rsplit(" ", 100) for line in lines)
-        return {row[0]: np.array(row[1:], dtype=np.float32) for row in rows if len(row) == 101}
+    vectors = read_vectors(path)
+    return dict(zip(vectors.words, vectors.table_VE, strict=True))
 
 
 def main():
@@ -101,7 +99,8 @@ def main():
             (row, rating) for row, rating in zip(rows, ratings, strict=True) if row[0] in glove and row[1] in glove
         ]
         if known:
-            line += f"{spearman([cosine(glove[r[0]], glove[r[1]]) for r, _ in known], [rating for _, rating in known]):10.3f}"
+            theirs = [cosine(glove[row[0]], glove[row[1]]) for row, _ in known]
+            line += f"{spearman(theirs, [rating for _, rating in known]):10.3f}"
             line += f"  ({len(known)} of {len(rows)} pairs)"
         print(line)
 
