@@ -19,9 +19,9 @@ from elmokit.characters import (
     UnicodeScheme,
     WordAndCharacterScheme,
     WordScheme,
-    trimmed_columns,
 )
 from elmokit.errors import ConfigError
+from elmokit.nn.word_encoder import kept_columns
 from elmokit.pretrain.corpus import EncodedCorpus
 from elmokit.pretrain.counting import build_alphabet
 from elmokit.pretrain.encoding import encode_corpus
@@ -362,7 +362,7 @@ def test_columns_are_trimmed_to_what_the_convolutions_need(tmp_path: Path) -> No
     corpus = make_corpus(tmp_path, [["a"], ["b" * 9], ["c" * 47]])
     found = {}
     for batch in SentenceReader(corpus, ByteScheme(), tokens_per_batch=1, widest_filter=7).one_epoch():
-        needed = trimmed_columns(ByteScheme().word_ids(corpus.words(batch.forward_targets_N[:1])), 7)
+        needed = kept_columns(torch.from_numpy(ByteScheme().word_ids(corpus.words(batch.forward_targets_N[:1]))), 7)
         found[len(corpus.words(batch.forward_targets_N[:1])[0])] = (needed, batch.distinct_UC.shape)
         assert batch.distinct_UC.dtype == np.int16
     assert found == {1: (10, (64, 16)), 9: (18, (64, 24)), 47: (50, (64, 50))}

@@ -29,14 +29,23 @@ class HeldOut:
         scheme: of the model.
         place: this process among those that share the work.
         widest_filter: width of the model's widest convolution.
+        tokens_per_batch: words read at once.
     """
 
-    def __init__(self, corpus: EncodedCorpus, scheme: Scheme, place: Place, *, widest_filter: int = 7) -> None:
+    def __init__(
+        self,
+        corpus: EncodedCorpus,
+        scheme: Scheme,
+        place: Place,
+        *,
+        widest_filter: int = 7,
+        tokens_per_batch: int = TOKENS_PER_BATCH,
+    ) -> None:
         self.corpus, self.place = corpus, place
         self._reader = SentenceReader(
             corpus,
             scheme,
-            tokens_per_batch=TOKENS_PER_BATCH,
+            tokens_per_batch=tokens_per_batch,
             widest_filter=widest_filter,
             rank=place.rank,
             world=place.world,

@@ -23,7 +23,7 @@ from elmokit.nn.bilm import BilmState
 from elmokit.nn.engines import best_for
 from elmokit.pretrain.building import built_network, built_reader, built_stepper, optimiser_config
 from elmokit.pretrain.corpus import EncodedCorpus
-from elmokit.pretrain.held_out import HeldOut, perplexity_of
+from elmokit.pretrain.held_out import TOKENS_PER_BATCH, HeldOut, perplexity_of
 from elmokit.pretrain.journal import Journal, Meter, Report
 from elmokit.pretrain.optim import build_optimizer
 from elmokit.pretrain.place import Place
@@ -78,7 +78,9 @@ class Run:
         self.held_out: HeldOut | None = None
         if held_out is not None:
             text = EncodedCorpus.open(held_out)
-            self.held_out = HeldOut(text, scheme, place, widest_filter=config.widest_filter)
+            # No more at once than a step reads: measuring should not need the most memory.
+            at_once = min(TOKENS_PER_BATCH, config.tokens_per_batch)
+            self.held_out = HeldOut(text, scheme, place, widest_filter=config.widest_filter, tokens_per_batch=at_once)
         self.step, self.tokens = 0, 0
         self.evaluations: list[dict[str, float]] = []
         self._has_told_speed = False
