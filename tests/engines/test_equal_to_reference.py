@@ -99,13 +99,13 @@ def test_packed_gives_the_same_outputs_and_states(problem, block_words):
     with pytest.MonkeyPatch.context() as patch:
         cell_dim = recurrences[0].state.cell_BH.shape[1]
         patch.setattr(packed, "BLOCK_BYTES", block_words * 4 * cell_dim * recurrences[0].inputs_ND.element_size())
-        same_outputs_and_states("packed", recurrences, batch_sizes, clips, dtype)
+        check_outputs_and_states("packed", recurrences, batch_sizes, clips, dtype)
 
 
 @settings(deadline=None, max_examples=30)
 @given(problem=problems(EXACT))
 def test_packed_gives_the_same_gradients(problem):
-    same_gradients("packed", *problem)
+    check_gradients("packed", *problem)
 
 
 @pytest.fixture
@@ -132,16 +132,16 @@ def test_triton_gives_the_same_outputs_and_states(interpreted_triton, problem, b
         patch.setattr(triton, "BLOCK_BYTES", block_bytes)
         patch.setattr(triton, "FLOAT32_OUTPUTS", 16)
         patch.setattr(triton, "CELLS", 16)
-        same_outputs_and_states("triton", *problem)
+        check_outputs_and_states("triton", *problem)
 
 
 @settings(deadline=None, max_examples=20)
 @given(problem=triton_problems)
 def test_triton_gives_the_same_gradients(interpreted_triton, problem):
-    same_gradients("triton", *problem)
+    check_gradients("triton", *problem)
 
 
-def same_outputs_and_states(name, recurrences, batch_sizes, clips, dtype):
+def check_outputs_and_states(name, recurrences, batch_sizes, clips, dtype):
     before = [part.clone() for recurrence in recurrences for part in tensors_of(recurrence)]
     expected = results("reference", recurrences, batch_sizes, clips)
     found = results(name, recurrences, batch_sizes, clips)
@@ -151,7 +151,7 @@ def same_outputs_and_states(name, recurrences, batch_sizes, clips, dtype):
     assert all(torch.equal(x, y) for x, y in zip(before, after, strict=True)), "an engine wrote to what it was handed"
 
 
-def same_gradients(name, recurrences, batch_sizes, clips, dtype):
+def check_gradients(name, recurrences, batch_sizes, clips, dtype):
     found = gradients(name, recurrences, batch_sizes, clips)
     for one, other in zip(found, gradients("reference", recurrences, batch_sizes, clips), strict=True):
         torch.testing.assert_close(one, other, atol=TOLERANCE[dtype] * 20, rtol=TOLERANCE[dtype] * 20)
@@ -175,15 +175,15 @@ def test_triton_in_half_precision(interpreted_triton, problem):
 def test_triton_over_several_tiles_of_rows(small_tiles, clips):
     sizes = [18, 17, 16, 1]
     recurrences = [random_recurrence(k, sum(sizes), 20, 9, 37, 21, torch.float32) for k in (0, 1)]
-    same_outputs_and_states("triton", recurrences, sizes, clips, torch.float32)
-    same_gradients("triton", recurrences, sizes, clips, torch.float32)
+    check_outputs_and_states("triton", recurrences, sizes, clips, torch.float32)
+    check_gradients("triton", recurrences, sizes, clips, torch.float32)
 
 
 def test_triton_with_the_tiles_of_a_gpu(interpreted_triton):
     sizes = [130, 2]
     recurrences = [random_recurrence(k, sum(sizes), 130, 20, 70, 140, torch.float32) for k in (0, 1)]
-    same_outputs_and_states("triton", recurrences, sizes, Clips(0.3, 0.1), torch.float32)
-    same_gradients("triton", recurrences, sizes, Clips(0.3, 0.1), torch.float32)
+    check_outputs_and_states("triton", recurrences, sizes, Clips(0.3, 0.1), torch.float32)
+    check_gradients("triton", recurrences, sizes, Clips(0.3, 0.1), torch.float32)
 
 
 def test_triton_leaves_rows_without_words_alone(small_tiles):
@@ -202,8 +202,8 @@ def test_triton_takes_views(small_tiles):
     views = [part.movedim(0, -1).contiguous().movedim(-1, 0) for part in tensors_of(recurrence)]
     turned = Recurrence(views[0], LstmpWeights(*views[1:5]), LayerState(*views[5:]))
     assert not turned.weights.recurrent_P4H.is_contiguous()
-    same_outputs_and_states("triton", [turned], [3, 3, 2], Clips(3.0, 3.0), torch.float32)
-    same_gradients("triton", [turned], [3, 3, 2], Clips(3.0, 3.0), torch.float32)
+    check_outputs_and_states("triton", [turned], [3, 3, 2], Clips(3.0, 3.0), torch.float32)
+    check_gradients("triton", [turned], [3, 3, 2], Clips(3.0, 3.0), torch.float32)
 
 
 def test_triton_keeps_the_dtype_of_a_state(small_tiles):
