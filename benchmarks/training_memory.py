@@ -3,8 +3,8 @@
     python benchmarks/training_memory.py [--megabytes 20] [--times 10] [--steps 40] [--workers 2]
 
 Makes a text of so many megabytes in a temporary folder, and another of `--times` the size (as `corpus_memory.py` does),
-and trains a tiny model on each from raw text: encoding, then so many steps, a held-out perplexity and two checkpoints.
-Each runs in a new process, whose anonymous memory (RssAnon), and that of all processes it starts, is read every 20 ms.
+and trains a tiny model on each from raw text: encoding, then so many steps, held-out perplexities and two checkpoints.
+Each runs in a new process, whose anonymous memory (RssAnon), and that of all processes it starts, is read every 5 ms.
 Prints the largest while encoding and the largest while training.
 
 The processes run with MALLOC_ARENA_MAX=1: glibc else gives each thread a heap of its own, as it happens, and the same
@@ -27,6 +27,7 @@ corpus_memory = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(corpus_memory)
 
 TOKENS_PER_BATCH = 2048
+INTERVAL = 0.005
 
 
 def main() -> None:
@@ -40,7 +41,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         held_out = Path(temporary, "held-out.txt")
         corpus_memory.write_text(held_out, 1)
-        held_out.write_text("".join(held_out.read_text().splitlines(keepends=True)[:200]))
+        held_out.write_text("".join(held_out.read_text().splitlines(keepends=True)[:20]))
         results = []
         for times in (1, arguments.times):
             text = Path(temporary, f"text{times}.txt")
@@ -60,6 +61,7 @@ def peaks_of(text: Path, held_out: Path, model: Path, steps: int, workers: int) 
     settings = {
         "recipe": "tiny_cpu", "held-out": held_out, "workers": workers, "tokens": tokens,
         "tokens-per-batch": TOKENS_PER_BATCH, "checkpoint-every": tokens // 2, "log-every": TOKENS_PER_BATCH,
+        "evaluate-every": TOKENS_PER_BATCH,  # often: the largest moments are short, and are to be seen
     }  # fmt: skip
     command = [sys.executable, "-m", "elmokit.pretrain.train", str(text), "-o", str(model)]
     command += [str(part) for name, value in settings.items() for part in (f"--{name}", value)]
@@ -71,7 +73,7 @@ def peaks_of(text: Path, held_out: Path, model: Path, steps: int, workers: int) 
         while process.poll() is None:
             is_training = log.exists()
             peaks[is_training] = max(peaks[is_training], corpus_memory.anonymous_memory(process.pid))
-            time.sleep(corpus_memory.INTERVAL)
+            time.sleep(INTERVAL)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
