@@ -25,7 +25,8 @@ def triples_right(first_3D, second_3D):
         own = own / np.linalg.norm(own, axis=1, keepdims=True)
         other = other / np.linalg.norm(other, axis=1, keepdims=True)
         for anchor, same in itertools.permutations(range(len(own)), 2):
-            right += int((own[anchor] @ own[same] > other @ own[anchor]).sum())
+            margins = own[anchor] @ own[same] - other @ own[anchor]
+            right += np.where(np.abs(margins) < 1e-6, 0.5, margins > 0).sum()  # equal vectors can only guess
             total += len(other)
     return right, total
 
