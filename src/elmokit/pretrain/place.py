@@ -80,5 +80,6 @@ def found_place(device: str | None = None) -> Iterator[Place]:
     distributed.init_process_group("nccl" if on_gpu else "gloo", timeout=PATIENCE)
     try:
         yield Place(distributed.get_rank(), distributed.get_world_size(), torch.device(kind))
+        distributed.barrier()  # the first process keeps the others' meeting place: it must not leave before them
     finally:
         distributed.destroy_process_group()
