@@ -148,7 +148,7 @@ def trained(in_processes) -> Callable[..., Sequence[int | None]]:
     def run(*arguments: Any, **options: Any) -> Sequence[int | None]:
         processes = in_processes(*arguments, **options)
         for process in processes:
-            process.join(60)
+            process.join(180)
         return [process.exitcode for process in processes]
 
     return run

@@ -6,6 +6,7 @@ each other. Only the first speaks and writes files.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -82,4 +83,5 @@ def found_place(device: str | None = None) -> Iterator[Place]:
         yield Place(distributed.get_rank(), distributed.get_world_size(), torch.device(kind))
         distributed.barrier()  # the first process keeps the others' meeting place: it must not leave before them
     finally:
+        gc.collect()  # gloo's threads end with the last reference to the group; the process aborts if they outlive it
         distributed.destroy_process_group()

@@ -29,7 +29,7 @@ from elmokit.pretrain.place import Place, found_place
 from elmokit.pretrain.recipes import TrainConfig
 from elmokit.pretrain.run import Run
 from elmokit.pretrain.saving import save_model
-from elmokit.pretrain.start import start_of
+from elmokit.pretrain.start import Start, start_of
 from elmokit.pretrain.text_blocks import find_files, total_size
 
 __all__ = ["train"]
@@ -86,36 +86,55 @@ def train(
         report = to_tensorboard(folder / "tensorboard", then=report)
     with found_place(device) as place:
         start = start_of(config, start_from=start_from, vectors=vectors)
-        config = start.config
         changed: dict[str, Any] = {}
         if place.is_first:
-            changed = _keep_config(folder, {**config.to_dict(), **start.origin}, model_folder)
+            changed = _keep_config(folder, {**start.config.to_dict(), **start.origin}, model_folder)
         place.wait()
         if (model_folder / "config.json").is_file():
             place.say(f"{model_folder}: this run is finished, and its model is there")
             return model_folder
         if place.is_first:
-            _encode(texts, held_out, folder, config, tokenised, held_out_tokenised, workers)
+            _encode(texts, held_out, folder, start.config, tokenised, held_out_tokenised, workers)
         place.wait()
         corpus = EncodedCorpus.open(_corpus_folder(texts, folder))
-        try:
-            run = Run(start, folder, corpus, place, held_out=folder / "held-out" if held_out else None, report=report)
-            run.introduce()
-            run.resume()
-            if changed:
-                run.note({"kind": "settings", **changed})
-            finished = run.go_on(None if minutes is None else began + 60 * minutes)
-        except torch.OutOfMemoryError as problem:
-            reason = str(problem).split(".")[0]
-            raise TrainingError(f"{reason}: start anew with a smaller --tokens-per-batch or model") from problem
+        deadline = None if minutes is None else began + 60 * minutes
+        finished = _run(start, corpus, place, folder, model_folder, bool(held_out), report, changed, deadline)
         if not finished:
             place.say(f"stopped     after {minutes} minutes with a checkpoint; the same command goes on")
             return None
-        if place.is_first:
-            save_model(model_folder, run.network, run.scheme_parts, corpus.vocabulary, run.facts())
-        place.wait()
         _say_goodbye(place, model_folder, folder)
     return model_folder
+
+
+def _run(
+    start: Start,
+    corpus: EncodedCorpus,
+    place: Place,
+    folder: Path,
+    model_folder: Path,
+    has_held_out: bool,
+    report: Report | None,
+    changed: dict[str, Any],
+    deadline: float | None,
+) -> bool:
+    """Train to the end or the deadline, and save the model at the end; whether that was reached.
+
+    A function of its own: what DistributedDataParallel holds of the group of processes is gone when it returns.
+    """
+    try:
+        run = Run(start, folder, corpus, place, held_out=folder / "held-out" if has_held_out else None, report=report)
+        run.introduce()
+        run.resume()
+        if changed:
+            run.note({"kind": "settings", **changed})
+        finished = run.go_on(deadline)
+    except torch.OutOfMemoryError as problem:
+        reason = str(problem).split(".")[0]
+        raise TrainingError(f"{reason}: start anew with a smaller --tokens-per-batch or model") from problem
+    if finished and place.is_first:
+        save_model(model_folder, run.network, run.scheme_parts, corpus.vocabulary, run.facts())
+    place.wait()
+    return finished
 
 
 def _say_goodbye(place: Place, model_folder: Path, folder: Path) -> None:
