@@ -2,7 +2,7 @@
 
     python benchmarks/in_allennlp.py MODEL --text FILE --python OTHER_PYTHON --setup SHIM_FOLDER
 
-OTHER_PYTHON belongs to an environment with AllenNLP; SHIM_FOLDER holds the `allennlp_shim.py` that makes its last release
+OTHER_PYTHON belongs to an environment with AllenNLP; SHIM_FOLDER holds the `allennlp_shim.py` that makes its release
 importable there (see tests/parity/make_allennlp_golden.py). FILE has a tokenised sentence a line. Ten batches of 32
 sentences go through both, the state carried from batch to batch, as AllenNLP always does.
 """
