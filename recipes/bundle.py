@@ -1,0 +1,54 @@
+"""A trained model becomes a small folder to ship: float16 weights, int8 output layer, facts, a card.
+
+    python recipes/bundle.py TRAINED NEW_FOLDER [--mix results.json] [--about about.json] [--card more.md]
+
+`results.json` is what `elmo task train` wrote of a task that learned a mix at its input: it becomes the model's own mix
+(`layers="mix"`). `about.json` holds facts for the card, an object of strings; `more.md` is put at the end of it.
+"""
+
+import argparse
+import json
+import math
+from pathlib import Path
+
+import torch
+
+from elmokit.io import load, save
+
+LIMIT = 44e6
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trained")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--mix", type=Path)
+    parser.add_argument("--about", type=Path)
+    parser.add_argument("--card", type=Path)
+    asked = parser.parse_args()
+    checkpoint = load(asked.trained, softmax=True)
+    if asked.about:
+        checkpoint.metadata |= json.loads(asked.about.read_text(encoding="utf-8"))
+    if asked.mix:
+        result = json.loads(asked.mix.read_text(encoding="utf-8"))
+        mix = next(mix for mix in result["mixes"] if mix["name"] == "input")
+        # A softmax gives these shares back, whatever constant is added to their logarithms.
+        checkpoint.tensors["mix.weights"] = torch.tensor([math.log(share) for share in mix["weights"]])
+        checkpoint.tensors["mix.gamma"] = torch.tensor(mix["gamma"])
+        shares = ", ".join(f"{share:.3f}" for share in mix["weights"])
+        learned = f"learned at the input of the task {result['task']}"
+        checkpoint.metadata["mix"] = f"{shares}, times {mix['gamma']:.3f}; {learned}"
+    save(checkpoint, asked.folder, dtype="float16", softmax_dtype="int8")
+    if asked.card:
+        with (asked.folder / "README.md").open("a", encoding="utf-8") as card:
+            card.write("\n" + asked.card.read_text(encoding="utf-8"))
+    sizes = {path.name: path.stat().st_size for path in asked.folder.iterdir()}
+    for name, size in sorted(sizes.items()):
+        print(f"{size / 1e6:8.2f} MB  {name}")
+    total = sum(sizes.values())
+    judgement = "within" if total <= LIMIT else "MORE THAN"
+    print(f"{total / 1e6:8.2f} MB  in all, {judgement} the {LIMIT / 1e6:.0f} MB to ship")
+
+
+if __name__ == "__main__":
+    main()
