@@ -105,6 +105,26 @@ def test_compare_shows_sentences_and_a_row_for_each_pair(random_model, capsys):
     assert same_spelling[1] < 1.0
 
 
+def test_compare_draws_a_picture_the_same_every_time(random_model, tmp_path, capsys):
+    one, two = tmp_path / "one.svg", tmp_path / "two.svg"
+    for path in (one, two):
+        assert main(["compare", "bank", RIVER, MONEY, "--model", str(random_model), "--picture", str(path)]) == 0
+    assert f"picture: {two}" in capsys.readouterr().out
+    assert one.read_bytes() == two.read_bytes()
+    assert one.read_text(encoding="utf-8").count("layer 0 (the word alone)") >= 1
+
+
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_work(tmp_path, capsys, monkeypatch):
+    asked = ["compare", "bank", RIVER, MONEY, "--model", "no-such-model", "--picture"]
+    assert main([*asked, str(tmp_path / "bank.doc")]) == 1
+    assert ".svg, .png, .pdf" in one_line_of(capsys)
+    assert main([*asked, str(tmp_path / "nowhere" / "bank.svg")]) == 1
+    assert "make it first" in one_line_of(capsys)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main([*asked, str(tmp_path / "bank.svg")]) == 1
+    assert "elmokit[viz]" in one_line_of(capsys)
+
+
 @pytest.mark.parametrize(
     ("sentences", "count"), [([], "none of 0"), (["a", "b"], "none of 2"), ([RIVER], "only one of 1")]
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
@@ -39,13 +40,18 @@ class Compare(Command):
     ]
     """Two or more sentences that contain it; put each in quotes."""
     model: Model = DEFAULT_MODEL
+    picture: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Also draw the table: .svg, .png or .pdf."""
 
     def run(self) -> None:
         """Embed the sentences and print the table."""
         from elmokit.embed.embedder import Embedder
         from elmokit.errors import InputError
+        from elmokit.pictures import check_picture
         from elmokit.segment import words
 
+        if self.picture is not None:
+            check_picture(self.picture)
         sentences = [words(sentence) for sentence in self.sentences]
         places = [_places(self.word, sentence) for sentence in sentences]
         found = [number for number, place in enumerate(places) if place]
@@ -65,6 +71,9 @@ class Compare(Command):
         for line in _table([number + 1 for number in found], vectors):
             say(line)
         say("\nlayer 0 sees the word alone; the layers above see its sentence.")
+        if self.picture is not None:
+            _draw(self.picture, [_marked(sentences[number], places[number]) for number in found], vectors)
+            say(f"picture: {self.picture}")
 
 
 def _places(word: str, sentence: Sequence[str]) -> list[int]:
@@ -86,6 +95,30 @@ def _table(numbers: Sequence[int], vectors: Sequence[np.ndarray]) -> list[str]:
         pairs = [*zip(first_LD, second_LD, strict=True), (first_LD.mean(0), second_LD.mean(0))]
         rows.append(f"{f'{one} and {other}':9}" + "".join(f"{_cosine(a_D, b_D):10.3f}" for a_D, b_D in pairs))
     return rows
+
+
+def _draw(path: Path, sentences: Sequence[str], vectors: Sequence[np.ndarray]) -> None:
+    """A square a layer; the darker a field, the more alike the word is in those two sentences."""
+    from elmokit.pictures import drawing
+
+    count, num_layers = len(vectors), len(vectors[0])
+    side = 0.42 * count + 0.5
+    longest = max(map(len, sentences))
+    with drawing(path, width=side * num_layers + 0.075 * longest, height=side + 0.3, ncols=num_layers) as (_, squares):
+        for layer, axes in enumerate(squares):
+            table = [[_cosine(a[layer], b[layer]) for b in vectors] for a in vectors]
+            axes.imshow(table, cmap="Blues", vmin=min(0.0, *map(min, table)), vmax=1.15)
+            for row, values in enumerate(table):
+                for column, value in enumerate(values):
+                    colour = "white" if value > 0.75 else "black"
+                    axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=7, color=colour)
+            axes.set_title(f"layer {layer}" + (" (the word alone)" if layer == 0 else ""), fontsize=9)
+            axes.set_xticks(range(count), [str(number) for number in range(1, count + 1)])
+            axes.set_yticks(range(count))
+            labels = [f"{sentence}  {number}" for number, sentence in enumerate(sentences, start=1)]
+            axes.set_yticklabels(labels if layer == 0 else [""] * count)
+            axes.tick_params(length=0)
+            axes.spines[:].set_visible(False)
 
 
 def _cosine(a_D: np.ndarray, b_D: np.ndarray) -> float:
