@@ -1,7 +1,7 @@
 """Pictures of results, in one plain style; matplotlib is imported when one is drawn.
 
-`drawing(path, …)` gives an empty figure and writes it at the end; an SVG of the same content has the same bytes. The kind
-of file follows from its ending.
+`drawing(path, …)` gives an empty figure and writes it at the end; an SVG of the same content has the same bytes.
+The kind of file follows from its ending.
 """
 
 from __future__ import annotations
