@@ -22,6 +22,7 @@ Text repeats its chunks, so a memory of them makes pure Python fast; the pattern
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from itertools import pairwise
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -215,6 +216,9 @@ def _ends(chunk: _Chunk, following: _Chunk | None, after: list[str], sentence: l
     return True
 
 
+_hangul_and_digits = re.compile("[0-9A-Za-z가-힣]+").fullmatch
+
+
 @cache
 def _default_segmenter() -> RuleSegmenter:
     return RuleSegmenter()
@@ -234,7 +238,7 @@ def _read_chunk(form: str, splits_clitics: bool) -> _Chunk:
     if _is_run(form):  # most chunks need no pattern
         word = ((form, 0, len(form)),)
         return _Chunk(word, _WORD, beginning, starter, (), word)
-    if form[-1] in ',.;:!?)"”' and form[:-1].isalpha() and form[:-1].isascii():  # and most others neither
+    if form[-1] in ',.;:!?)"”' and _is_run(form[:-1]):  # and most others neither
         tokens = [form[:-1], form[-1]]
     else:
         tokens = [match.group() for match in _pattern(not ADDRESS_SIGNS.isdisjoint(form)).finditer(form)]
@@ -263,8 +267,10 @@ def _read_chunk(form: str, splits_clitics: bool) -> _Chunk:
 
 
 def _is_run(form: str) -> bool:
-    """Whether a form is letters of spaced scripts only, and so one word: all alphabets to Georgian, or Hangul."""
-    return form.isalpha() and (form.isascii() or max(form) < "\u2000" or (min(form) >= "가" and max(form) <= "힣"))
+    """Whether a form is one word at sight: letters of spaced scripts (all alphabets to Georgian), digits, Hangul."""
+    if form.isascii():
+        return form.isalnum()
+    return (form.isalpha() and max(form) < "\u2000") or _hangul_and_digits(form) is not None
 
 
 def _spans(tokens: list[str], splits_clitics: bool) -> tuple[_Piece, ...]:
@@ -273,7 +279,8 @@ def _spans(tokens: list[str], splits_clitics: bool) -> tuple[_Piece, ...]:
     start = 0
     for token in tokens:
         parts: list[str] = []
-        while splits_clitics and len(parts) < 3 and (clitic := _clitic().search(token, max(0, len(token) - 4))):
+        splits = splits_clitics and ("'" in token or "’" in token)
+        while splits and len(parts) < 3 and (clitic := _clitic().search(token, max(0, len(token) - 4))):
             parts.append(clitic.group())
             token = token[: clitic.start()]
         for part in (token, *reversed(parts)):
@@ -310,6 +317,8 @@ def _stop(tokens: list[str], closers: list[str]) -> int:
 
 def _beginning(form: str) -> tuple[int, bool]:
     """The class of a chunk's first letter or digit, and whether its first word is a usual sentence starter."""
+    if "가" <= form[0] <= "힣":
+        return _UPPER, False
     letter = 0 if form[0].isalnum() else next((place for place, sign in enumerate(form) if sign.isalnum()), None)
     if form[0] in ",;:)]}”»":
         return _CLOSER, False
