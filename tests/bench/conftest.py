@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from elmokit.bench import growth, measuring
-from elmokit.bench.adapters import elmokit as ours
+from elmokit.bench.adapters import use_elmokit as ours
 from elmokit.bench.adapters.serving import Server
 from elmokit.bench.child import PeerError
 

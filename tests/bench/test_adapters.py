@@ -12,8 +12,11 @@ import pytest
 import torch
 
 from elmokit import Elmo, ElmoConfig, Embedder
-from elmokit.bench.adapters import allennlp, manylangs, simple_elmo, transformers
-from elmokit.bench.adapters import elmokit as ours
+from elmokit.bench.adapters import use_allennlp as allennlp
+from elmokit.bench.adapters import use_elmokit as ours
+from elmokit.bench.adapters import use_manylangs as manylangs
+from elmokit.bench.adapters import use_simple_elmo as simple_elmo
+from elmokit.bench.adapters import use_transformers as transformers
 from elmokit.bench.adapters.serving import Server, seconds_without_a_core
 from elmokit.bench.child import Child, PeerError
 

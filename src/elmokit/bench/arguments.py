@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from elmokit.bench.plan import SIZES, Plan, found_peers, usable_cores
 from elmokit.errors import InputError
@@ -85,8 +86,9 @@ def parsed(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument("--device", default=default.device)
     parser.add_argument("-o", "--output", type=Path, metavar="PREFIX")
     parser.add_argument("--picture", default=default.picture, choices=("svg", "png", "pdf"))
-    values = vars(parser.parse_args(arguments))
-    return Options(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    values: dict[str, Any] = vars(parser.parse_args(arguments))
+    values |= {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return Options(**values)
 
 
 def _weights(text: str) -> tuple[str, Path]:

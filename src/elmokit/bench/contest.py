@@ -149,6 +149,11 @@ def agreement(contestants: Sequence[Contestant], size: str, text: Text) -> list[
         return []
     ours = next(iter(found.values()))
     return [
-        {"size": size, "contestant": title, "largest_difference": float(np.abs(vectors - ours).max())}
+        {
+            "size": size,
+            "contestant": title,
+            "largest_difference": float(np.abs(vectors - ours).max()),
+            "largest_value": float(np.abs(ours).max()),
+        }
         for title, vectors in list(found.items())[1:]
     ]

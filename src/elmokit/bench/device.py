@@ -157,9 +157,10 @@ def _engine(name: str, shape: tuple[int, int], rows: int, dtype: torch.dtype, de
         return (torch.randn(*sizes, device=device) * scale).to(dtype).requires_grad_()
 
     def one_direction() -> Recurrence:
-        gates = [draw(width, 4 * cell_dim, scale=0.5 * width**-0.5) for _ in range(2)]
-        weights = LstmpWeights(*gates, draw(4 * cell_dim, scale=0.5), draw(cell_dim, width, scale=cell_dim**-0.5))
-        state = LayerState(torch.zeros(rows, width).to(gates[0]), torch.zeros(rows, cell_dim).to(gates[0]))
+        inward, recurrent = (draw(width, 4 * cell_dim, scale=0.5 * width**-0.5) for _ in range(2))
+        bias, projection = draw(4 * cell_dim, scale=0.5), draw(cell_dim, width, scale=cell_dim**-0.5)
+        weights = LstmpWeights(inward, recurrent, bias, projection)
+        state = LayerState(torch.zeros(rows, width).to(inward), torch.zeros(rows, cell_dim).to(inward))
         return Recurrence(draw(WORDS * rows, width), weights, state)
 
     problem = [one_direction(), one_direction()]

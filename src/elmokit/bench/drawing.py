@@ -25,7 +25,7 @@ def draw_growth(result: dict[str, Any], path: Path) -> None:
         path: of the picture.
     """
     try:
-        from matplotlib.figure import Figure
+        from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise MissingExtra("drawing needs matplotlib: install with: pip install 'elmokit[viz]'") from None
     growth = result["growth"]
@@ -40,11 +40,13 @@ def draw_growth(result: dict[str, Any], path: Path) -> None:
             panel.set_xscale("log", base=10 if question == "size" else 2)
         if question == "size":
             panel.set_yscale("log")
-            for point in points:
-                panel.annotate(
-                    point["name"], (point["x"], point["words_per_second"]), xytext=(5, 5), textcoords="offset points"
-                )
-            panel.margins(x=0.2, y=0.15)
+            panel.xaxis.set_major_formatter("{x:g}")
+            panel.yaxis.set_major_formatter("{x:,g}")
+            for place, rate, name in zip(places, rates, [point["name"] for point in points], strict=True):
+                is_last = place == places[-1]
+                shift, side = ((-6, -10), "right") if is_last else ((5, 5), "left")
+                panel.annotate(name, (place, rate), xytext=shift, textcoords="offset points", ha=side)
+            panel.margins(x=0.1, y=0.15)
         else:
             panel.set_ylim(0, 1.1 * max(rates))
             panel.set_xticks(places, [f"{place:g}" for place in places])

@@ -26,7 +26,7 @@ QUESTIONS = {
     "cores": "cores",
     "size": "million parameters",
 }
-BATCHES, LENGTHS, SHARES = (1, 2, 4, 8, 16, 32, 64, 128, 256), (5, 10, 20, 40, 80, 160), (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
+BATCHES, LENGTHS, SHARES = (1, 2, 4, 8, 16, 32, 64, 128, 256), (5, 10, 20, 40, 80, 160), (0.05, 0.2, 0.4, 0.6, 0.8, 1.0)
 ROWS, WORDS = 32, 20
 WORDS_A_POINT = 1280
 REPEATS = 3

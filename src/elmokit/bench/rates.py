@@ -44,7 +44,7 @@ def machine_rates(read_bytes: Sequence[int], *, seconds: float = SECONDS) -> dic
 def _product_rate(shape: tuple[int, int, int], dtype: torch.dtype, seconds: float) -> float:
     rows, inner, columns = shape
     left, right = torch.ones(rows, inner, dtype=dtype), torch.ones(inner, columns, dtype=dtype)
-    multiply = torch._int_mm if dtype == torch.int8 else torch.mm
+    multiply = torch.ops.aten._int_mm if dtype == torch.int8 else torch.mm
     return 2 * rows * inner * columns / _shortest(lambda: multiply(left, right), seconds)
 
 

@@ -99,7 +99,10 @@ def _size_tables(result: dict[str, Any], size: str) -> list[str]:
     differences = [found for found in result["agreement"] if found["size"] == size]
     if differences:
         listed = ", ".join(f"{each['contestant']} {each['largest_difference']:.1e}" for each in differences)
-        parts.append(f"Largest difference to the vectors of elmokit float32, three batches, state carried: {listed}.")
+        parts.append(
+            f"Largest difference to the vectors of elmokit float32 (numbers up to {differences[0]['largest_value']:.2f}), "
+            f"three batches, state carried: {listed}."
+        )
     return parts
 
 

