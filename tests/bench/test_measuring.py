@@ -9,10 +9,11 @@ import statistics
 import pytest
 
 from elmokit.bench.arguments import Options
-from elmokit.bench.contest import texts_for
+from elmokit.bench.child import PeerError
+from elmokit.bench.contest import Contestant, take_turns, texts_for
 from elmokit.bench.device import measured_on_device
 from elmokit.bench.drawing import draw_growth
-from elmokit.bench.measuring import measured
+from elmokit.bench.measuring import Models, measured
 from elmokit.bench.plan import PEERS, Plan
 from elmokit.bench.report import markdown, milliseconds_of, rate_of, spread_of
 from elmokit.bench.running import run_bench
@@ -100,16 +101,40 @@ def test_who_cannot_take_part_is_named(near, monkeypatch):
     assert "## Left out" in markdown(found)
 
 
+def test_who_breaks_down_is_named_and_the_others_go_on(near, tmp_path):
+    class Fragile(near):
+        def ask(self, do, **details):
+            if do == "time" and details["batch_size"] > 1:
+                raise PeerError("no more memory")
+            return super().ask(do, **details)
+
+    ours, notes = Contestant("elmokit float32", near(), "m"), []
+    other = Contestant("AllenNLP", Fragile(), "m")
+    folder = Models(ours.child, tmp_path, {}).folder("tiny")
+    for each in (ours, other):
+        each.child.ask("load", name="m", settings={"model": str(folder)})
+    plan = Plan(batch_sizes=(1, 2), runs=1)
+    texts = texts_for(plan, "tiny", sampled_text(200))
+    records = take_turns([ours, other], plan, "tiny", texts, notes, lambda text: None)
+    assert [(each["contestant"], each["batch_size"]) for each in records] == [
+        ("elmokit float32", 1), ("AllenNLP", 1), ("elmokit float32", 2),
+    ]  # fmt: skip
+    assert notes == ["AllenNLP, tiny: broke down at batches of 2. no more memory"]
+    page = markdown(result(records=records, notes=notes))
+    assert cells(page, "AllenNLP")[1] == cells(page, "elmokit float32 against AllenNLP")[1] == "–"
+
+
 def test_runs_never_share_a_sentence():
     plan = Plan(batch_sizes=(1, 4, 128), runs=3)
-    texts = texts_for(plan, sampled_text(2000))
+    texts = texts_for(plan, "small", sampled_text(2000))
     assert {size: [len(run) for run in runs] for size, runs in texts.items()} == {
         1: [2, 8, 8, 8],
         4: [4, 64, 64, 64],
         128: [32, 128, 128, 128],
     }
     with pytest.raises(InputError, match="too short"):
-        texts_for(plan, sampled_text(100))
+        texts_for(plan, "small", sampled_text(100))
+    assert len(texts_for(plan, "original", sampled_text(2000))[4][1]) == 32
 
 
 def test_results_are_written(near, tmp_path, capsys):

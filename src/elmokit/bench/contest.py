@@ -24,12 +24,14 @@ from elmokit.bench.child import Child, PeerError
 from elmokit.bench.plan import Peer, Plan
 from elmokit.bench.texts import Text
 
-__all__ = ["KNOWN", "Contestant", "agreement", "contestants_for", "take_turns", "texts_for"]
+__all__ = ["KNOWN", "Contestant", "Texts", "agreement", "contestants_for", "take_turns", "texts_for"]
 
 Say = Callable[[str], None]
+Texts = dict[int, list[list[list[str]]]]  # by batch size the sentences of each run
 
 WORDS_A_SENTENCE = 20  # of single sentences, whose milliseconds are compared
-SINGLE_SENTENCES, SMALLEST_RUN, WARM_UP = 8, 64, 32
+SINGLE_SENTENCES, WARM_UP = 8, 32
+SMALLEST_RUN = {"tiny": 64, "small": 64, "medium": 64, "original": 32}  # sentences: big models take long enough
 AGREEMENT_BATCHES, AGREEMENT_ROWS = 3, 8
 OURS: dict[str, dict[str, Any]] = {
     "float32": {},
@@ -90,36 +92,42 @@ def contestants_for(
 
 
 def take_turns(
-    contestants: Sequence[Contestant], plan: Plan, size: str, texts: dict[int, list[list[list[str]]]], say: Say
+    contestants: Sequence[Contestant], plan: Plan, size: str, texts: Texts, notes: list[str], say: Say
 ) -> list[dict[str, Any]]:
-    """A record for each contestant and batch size.
+    """A record for each contestant and batch size; who breaks down is named in `notes` and asked no more.
 
     Arguments:
         contestants: with their models loaded.
         plan: how many runs of which batch sizes.
         size: of the models, for the records.
         texts: of `texts_for`: for each batch size the sentences of each run, the first of which is not counted.
+        notes: for those who break down.
         say: is told how far things are.
     """
-    records = []
+    records, standing = [], list(contestants)
     for batch_size in plan.batch_sizes:
-        seconds: dict[str, list[list[float]]] = {each.title: [] for each in contestants}
+        seconds: dict[str, list[list[float]]] = {each.title: [] for each in standing}
         waited = dict.fromkeys(seconds, 0.0)
         for number, sentences in enumerate(texts[batch_size]):
-            for each in contestants:
-                answer = each.child.ask("time", name=each.model, sentences=sentences, batch_size=batch_size)
+            for each in tuple(standing):
+                try:
+                    answer = each.child.ask("time", name=each.model, sentences=sentences, batch_size=batch_size)
+                except PeerError as problem:
+                    notes.append(f"{each.title}, {size}: broke down at batches of {batch_size}. {problem}")
+                    standing.remove(each)
+                    continue
                 if number > 0:
                     seconds[each.title].append(answer["seconds"])
                     waited[each.title] += answer["waited"]
             say(f"{size}, batches of {batch_size}: run {number} of {plan.runs}" + " (warm-up)" * (number == 0))
         words = [sum(map(len, sentences)) for sentences in texts[batch_size][1:]]
-        for each in contestants:
+        for each in standing:
             record = {"size": size, "contestant": each.title, "batch_size": batch_size, "words": words}
             records.append({**record, "seconds": seconds[each.title], "waited": waited[each.title]})
     return records
 
 
-def texts_for(plan: Plan, text: Text) -> dict[int, list[list[list[str]]]]:
+def texts_for(plan: Plan, size: str, text: Text) -> Texts:
     """For each batch size the sentences of the warm-up and of every run, none of them twice."""
     found = {}
     for batch_size in plan.batch_sizes:
@@ -127,7 +135,7 @@ def texts_for(plan: Plan, text: Text) -> dict[int, list[list[list[str]]]]:
             counts = [2] + [SINGLE_SENTENCES] * plan.runs
             found[batch_size] = [text.take(count, num_words=WORDS_A_SENTENCE) for count in counts]
         else:
-            a_run = max(batch_size, SMALLEST_RUN // batch_size * batch_size)
+            a_run = max(1, SMALLEST_RUN[size] // batch_size) * batch_size
             counts = [min(batch_size, WARM_UP)] + [a_run] * plan.runs
             found[batch_size] = [text.take(count) for count in counts]
     return found

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from elmokit.bench.child import Child
-from elmokit.bench.contest import agreement, contestants_for, take_turns, texts_for
+from elmokit.bench.child import Child, PeerError
+from elmokit.bench.contest import Texts, agreement, contestants_for, take_turns, texts_for
 from elmokit.bench.floors import BYTES, floors, work_of
 from elmokit.bench.growth import measured_growth
 from elmokit.bench.machine import command_of, machine_facts
@@ -18,13 +18,14 @@ from elmokit.bench.plan import Peer, Plan
 from elmokit.bench.texts import Text, read_text, sampled_text
 from elmokit.config import ElmoConfig
 
-__all__ = ["measured"]
+__all__ = ["Models", "measured"]
 
 
 def measured(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
     """Everything that the plan asks for; `say` is told how far things are."""
     text = read_text(plan.text) if plan.text else sampled_text()
-    texts = texts_for(plan, text)  # now, so that a text that is too short is found at once
+    # Now, so that a text that is too short is found at once. Models of another size may read the same again.
+    texts = {size: texts_for(plan, size, text.again()) for size in plan.sizes}
     result: dict[str, Any] = {
         "machine": machine_facts(),
         "command": command_of(plan),
@@ -65,7 +66,7 @@ class Models:
 def _compared(
     plan: Plan,
     text: Text,
-    texts: dict[int, list[list[list[str]]]],
+    texts: dict[str, Texts],
     ours: Child,
     models: Models,
     notes: list[str],
@@ -77,14 +78,14 @@ def _compared(
     step_bytes = [work_of(config).step_weights * size for config in configs.values() for size in BYTES.values()]
     rates = ours.ask("rates", read_bytes=step_bytes)
     found: dict[str, Any] = {"rates": rates, "floors": [], "records": [], "agreement": []}
-    known_words = sorted(set(chain.from_iterable(chain.from_iterable(chain.from_iterable(texts.values())))))
     with _children(plan) as children:
         for size, config in configs.items():
             say(f"{size}: loading")
             everybody = [ours, *(child for _, child in children)]
+            known_words = _words_of(texts[size])
             contestants = contestants_for(plan, size, models.folder(size), known_words, ours, children, notes)
-            found["agreement"] += agreement(contestants, size, text)
-            found["records"] += take_turns(contestants, plan, size, texts, say)
+            found["agreement"] += agreement(contestants, size, text.again())
+            found["records"] += take_turns(contestants, plan, size, texts[size], notes, say)
             for batch_size in plan.batch_sizes:
                 bounds = floors(config, rates, batch_size)
                 found["floors"] += [
@@ -92,10 +93,17 @@ def _compared(
                     for what, bound in bounds.items()
                 ]
             for child in everybody:
-                child.ask("drop")
+                with suppress(PeerError):  # it has broken down, and a note says so
+                    child.ask("drop")
         for peer, child in children:
-            versions[peer.name] = child.ask("versions")
+            with suppress(PeerError):
+                versions[peer.name] = child.ask("versions")
     return found
+
+
+def _words_of(texts: Texts) -> list[str]:
+    runs = chain.from_iterable(texts.values())
+    return sorted(set(chain.from_iterable(chain.from_iterable(runs))))
 
 
 @contextmanager

@@ -85,7 +85,7 @@ def _size_tables(result: dict[str, Any], size: str) -> list[str]:
     rows += [[title, *(_figure(found.get(b)) for b in batch_sizes)] for title, found in by_title.items()]
     pairs = [(one, other) for one in by_title for other in by_title if _are_compared(one, other)]
     ratios = [
-        [f"{one} against {other}", *(_ratio(by_title[one][b], by_title[other][b]) for b in batch_sizes)]
+        [f"{one} against {other}", *(_ratio(by_title[one].get(b), by_title[other].get(b)) for b in batch_sizes)]
         for one, other in pairs
     ]
     parts = [
@@ -100,7 +100,7 @@ def _size_tables(result: dict[str, Any], size: str) -> list[str]:
     if differences:
         listed = ", ".join(f"{each['contestant']} {each['largest_difference']:.1e}" for each in differences)
         parts.append(
-            f"Largest difference to the vectors of elmokit float32 (numbers up to {differences[0]['largest_value']:.2f}), "
+            f"Largest difference to the vectors of elmokit float32 (up to {differences[0]['largest_value']:.2f}), "
             f"three batches, state carried: {listed}."
         )
     return parts
@@ -140,7 +140,9 @@ def _are_compared(one: str, other: str) -> bool:
     return one.startswith(OURS) and not other.startswith(OURS) and alike and "no cache" not in one
 
 
-def _ratio(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
+def _ratio(ours: dict[str, Any] | None, theirs: dict[str, Any] | None) -> str:
+    if ours is None or theirs is None:
+        return "–"
     if ours["batch_size"] == 1:
         return f"{milliseconds_of(theirs) / milliseconds_of(ours):.2f} ×"
     return f"{rate_of(ours) / rate_of(theirs):.2f} ×"
