@@ -206,21 +206,27 @@ def _ways(run: Callable[[], None], device: torch.device) -> list[Callable[[], No
 
 def _training(device: torch.device, sizes: Sequence[str], quick: bool, say: Say) -> Any:  # noqa: ANN401
     """The whole of `elmo train` with its recipes, from an encoded text on: the speed that its log tells."""
+    from elmokit.pretrain.encoding import encode_corpus
+
     lines = []
     with tempfile.TemporaryDirectory() as folder:
-        text = Path(folder) / "text"
-        _write_text(text, 500 if quick else VOCABULARY)
+        say("training: making a text")
+        num_words = 500 if quick else VOCABULARY
+        text, corpus = Path(folder) / "text", Path(folder) / "corpus"
+        _write_text(text, num_words)
+        workers = 1 if quick else None
+        encode_corpus(text, corpus, vocabulary_size=num_words + 3, tokenised=True, workers=workers, progress=False)
         for size in sizes:
             cells = []
             for output in OUTPUTS:
                 say(f"training: {size}, {output} softmax")
-                cells.append(f"{_training_rate(size, output, text, Path(folder), device, quick):,.0f}")
+                cells.append(f"{_training_rate(size, output, corpus, Path(folder), device, quick):,.0f}")
             lines.append([size, *cells])
     header = ["", *(f"{output} softmax, words/s" for output in OUTPUTS)]
     return {"title": "Training, both directions, a word counted once", "header": header, "rows": lines}
 
 
-def _training_rate(size: str, output: str, text: Path, folder: Path, device: torch.device, quick: bool) -> float:
+def _training_rate(size: str, output: str, corpus: Path, folder: Path, device: torch.device, quick: bool) -> float:
     from elmokit.pretrain.recipes import recipe_named
     from elmokit.pretrain.train import train
 
@@ -230,8 +236,6 @@ def _training_rate(size: str, output: str, text: Path, folder: Path, device: tor
         config,
         output=output,
         num_negatives=64 if quick else config.num_negatives,
-        vocabulary_size=VOCABULARY + 3,
-        min_count=1,
         tokens_per_batch=a_step,
         tokens=steps * a_step,
         log_every=a_line * a_step,
@@ -241,24 +245,27 @@ def _training_rate(size: str, output: str, text: Path, folder: Path, device: tor
     lines: list[dict[str, Any]] = []
     destination = folder / f"{size}-{output}"
     with redirect_stdout(sys.stderr):
-        train([text], destination, config, tokenised=True, device=str(device), report=lines.append)
+        train([corpus], destination, config, device=str(device), report=lines.append)
     speeds = [line["words_per_second"] for line in lines if line["kind"] == "train"]
     # Shapes are recorded as they first come, so the first lines tell of that more than of training.
     return statistics.median(speeds[len(speeds) // 2 :])
 
 
 def _write_text(path: Path, num_words: int) -> None:
-    """Sentences of 5 to 40 words: every word once, and then ten times as many by Zipf's law."""
+    """Sentences of 10 to 30 words: every word once, and then fifty times as many by Zipf's law.
+
+    Enough for whole batches of every length, so that a recorded step is soon there for each.
+    """
     draw = np.random.default_rng(2)
     words = _words(num_words)
     weights = 1 / np.arange(2, num_words + 2)
     places = np.concatenate(
-        [draw.permutation(num_words), draw.choice(num_words, 10 * num_words, p=weights / weights.sum())]
+        [draw.permutation(num_words), draw.choice(num_words, 50 * num_words, p=weights / weights.sum())]
     )
     with path.open("w", encoding="utf-8") as file:
         start = 0
         while start < len(places):
-            length = int(draw.integers(5, 41))
+            length = int(draw.integers(10, 31))
             file.write(" ".join(words[place] for place in places[start : start + length]) + "\n")
             start += length
 
