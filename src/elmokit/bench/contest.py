@@ -75,7 +75,7 @@ def contestants_for(
         entries.append((f"elmokit {variant}", ours, {"model": str(folder), **options}, True))
     for peer, child in peers:
         if size in peer.beside:
-            settings = {"model": str(folder), "which": peer.name, "largest_batch": max(plan.batch_sizes)}
+            settings = {"model": str(folder), "which": peer.name, "largest_batch": max(AGREEMENT_ROWS, *plan.batch_sizes)}
             entries.append((peer.title, child, {**settings, "words": list(known_words)}, peer.reads_weights))
             if peer.knows_words:
                 entries.append((peer.title + KNOWN, child, settings, peer.reads_weights))
