@@ -80,6 +80,8 @@ def test_the_same_page_comes_from_the_json(near, tmp_path):
     assert re.search(r"32 sentences of 20 words a batch", page)
     assert [point["x"] for point in found["growth"]["points"]["batch"]] == [1, 2]
     assert cells(page, "words/s")
+    assert "elmokit float32, elmokit float32, no cache" in page
+    assert ": engine=" in page
 
 
 def test_who_reads_the_same_weights_is_held_against_us(near):

@@ -52,12 +52,14 @@ class Contestant:
         child: its process.
         model: what the process calls the model.
         reads_weights: whether its vectors must be ours.
+        about: what it says of itself, such as the engine it computes with.
     """
 
     title: str
     child: Child
     model: str
     reads_weights: bool = False
+    about: str | None = None
 
 
 def contestants_for(
@@ -75,7 +77,8 @@ def contestants_for(
         entries.append((f"elmokit {variant}", ours, {"model": str(folder), **options}, True))
     for peer, child in peers:
         if size in peer.beside:
-            settings = {"model": str(folder), "which": peer.name, "largest_batch": max(AGREEMENT_ROWS, *plan.batch_sizes)}
+            largest = max(AGREEMENT_ROWS, *plan.batch_sizes)
+            settings = {"model": str(folder), "which": peer.name, "largest_batch": largest}
             entries.append((peer.title, child, {**settings, "words": list(known_words)}, peer.reads_weights))
             if peer.knows_words:
                 entries.append((peer.title + KNOWN, child, settings, peer.reads_weights))
@@ -83,11 +86,11 @@ def contestants_for(
     for title, child, settings, reads_weights in entries:
         known = {"known_words": list(known_words)} if title.endswith(KNOWN) else {}
         try:
-            child.ask("load", name=title, settings={**settings, **known})
+            about = child.ask("load", name=title, settings={**settings, **known})["about"]
         except PeerError as problem:
             notes.append(f"{title}, {size}: left out. {problem}")
         else:
-            found.append(Contestant(title, child, title, reads_weights))
+            found.append(Contestant(title, child, title, reads_weights, about))
     return found
 
 
@@ -123,6 +126,7 @@ def take_turns(
         words = [sum(map(len, sentences)) for sentences in texts[batch_size][1:]]
         for each in standing:
             record = {"size": size, "contestant": each.title, "batch_size": batch_size, "words": words}
+            record |= {"about": each.about}
             records.append({**record, "seconds": seconds[each.title], "waited": waited[each.title]})
     return records
 

@@ -96,6 +96,12 @@ def _size_tables(result: dict[str, Any], size: str) -> list[str]:
     ]
     if ratios:
         parts += ["How many times as fast:", _table(["", *(f"batch {b}" for b in batch_sizes)], ratios)]
+    abouts: dict[str, list[str]] = {}
+    for title, found in by_title.items():
+        about = next(iter(found.values())).get("about")
+        if about:
+            abouts.setdefault(about, []).append(title)
+    parts += [f"{', '.join(titles)}: {about}." for about, titles in abouts.items()]
     differences = [found for found in result["agreement"] if found["size"] == size]
     if differences:
         listed = ", ".join(f"{each['contestant']} {each['largest_difference']:.1e}" for each in differences)

@@ -7,7 +7,8 @@ called if it has one, for libraries that need help to be imported at all. Only t
 library prints goes to standard error, so that it cannot mix with answers. Needs numpy, and no elmokit.
 
 An adapter has `versions()` and `load(settings)`, which gives a model with `embed(sentences)`, `vectors(batches)` (one
-(layers, words, dim) array a sentence, from zero state on), and `forget()`. It may have `ACTIONS` of its own.
+(layers, words, dim) array a sentence, from zero state on), `forget()`, and maybe `about`, a line for the table. It may
+have `ACTIONS` of its own.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Server:
     def _load(self, name: str, settings: dict[str, Any]) -> dict[str, Any]:
         start = time.perf_counter()
         self.models[name] = self.adapter.load(settings)
-        return {"seconds": time.perf_counter() - start}
+        return {"seconds": time.perf_counter() - start, "about": getattr(self.models[name], "about", None)}
 
     def _time(self, name: str, sentences: list[list[str]], batch_size: int) -> dict[str, Any]:
         """Seconds of each call with `batch_size` sentences."""

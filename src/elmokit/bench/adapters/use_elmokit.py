@@ -27,6 +27,7 @@ class Model:
         self._source, known = settings["model"], list(settings.get("known_words", ()))
         self._options = {name: settings[name] for name in ("precision", "cache_words") if name in settings}
         self.embedder = Embedder.from_pretrained(self._source, device="cpu", **self._options)
+        self.about = self.embedder.elmo.engine
         self._remembers = bool(known)
         for start in range(0, len(known), WORDS_AT_ONCE):
             self.embedder.embed([[word] for word in known[start : start + WORDS_AT_ONCE]])
