@@ -291,6 +291,5 @@ class TestProcesses:
         with Child("allennlp", python=sys.executable, setup=setup) as child, moon:
             child.ask("drop")
 
-    def test_waiting_never_shrinks(self):
-        before = seconds_without_a_core()
-        assert seconds_without_a_core() >= before >= 0
+    def test_waiting_is_told_or_0(self):
+        assert seconds_without_a_core() >= 0

@@ -42,7 +42,7 @@ class Server:
         """The answer to one request; a problem becomes an answer that names it."""
         try:
             actions = {"load": self._load, "time": self._time, "vectors": self._vectors}
-            actions |= {"drop": self._drop, "versions": self.adapter.versions}
+            actions.update(drop=self._drop, versions=self.adapter.versions)
             actions.update(getattr(self.adapter, "ACTIONS", {}))
             return actions[request.pop("do")](**request)
         except Exception as problem:
@@ -64,7 +64,8 @@ class Server:
             began = time.perf_counter()
             model.embed(batch)
             seconds.append(time.perf_counter() - began)
-        return {"seconds": seconds, "waited": seconds_without_a_core() - waited}
+        # Threads that have ended take what they waited with them.
+        return {"seconds": seconds, "waited": max(0.0, seconds_without_a_core() - waited)}
 
     def _vectors(self, name: str, sentences: list[list[str]], batch_size: int, path: str) -> dict[str, Any]:
         """Write the vectors of all sentences to `path`, one float32 array (layers, words of all sentences, dim)."""
