@@ -26,6 +26,8 @@ from typing import Any
 
 __all__ = ["Server", "main"]
 
+PAUSE = 0.02  # seconds before a turn: threads of whoever came before may still spin, waiting for work
+
 
 class Server:
     """Holds the models of one library and answers requests.
@@ -58,6 +60,7 @@ class Server:
         """Seconds of each call with `batch_size` sentences."""
         model, seconds = self.models[name], []
         model.forget()
+        time.sleep(PAUSE)
         waited = seconds_without_a_core()
         for start in range(0, len(sentences), batch_size):
             batch = sentences[start : start + batch_size]
