@@ -10,7 +10,6 @@ from typing import Any
 
 from elmokit.bench.arguments import Options
 from elmokit.bench.drawing import draw_growth
-from elmokit.bench.measuring import measured
 from elmokit.bench.report import markdown
 from elmokit.errors import InputError, MissingExtra, OutputError
 
@@ -26,6 +25,8 @@ def run_bench(options: Options) -> str:
         sys.stderr.write(f"{time.monotonic() - began:5.0f} s  {text}\n")
 
     if options.device == "cpu":
+        from elmokit.bench.measuring import measured
+
         result = measured(options.plan(), say)
     else:
         from elmokit.bench.device import measured_on_device

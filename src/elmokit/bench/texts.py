@@ -11,9 +11,7 @@ import itertools
 import random
 from pathlib import Path
 
-from elmokit.embed.lines import LineReader
 from elmokit.errors import InputError
-from elmokit.segment import RuleSegmenter
 
 __all__ = ["Text", "distinct_words", "read_text", "sampled_text"]
 
@@ -60,6 +58,9 @@ class Text:
 
 def read_text(path: Path) -> Text:
     """The sentences of a file (packed or not), split into words by the rules of `segment.py` and shuffled."""
+    from elmokit.embed.lines import LineReader
+    from elmokit.segment import RuleSegmenter
+
     segmenter, sentences = RuleSegmenter(), []
     for line in LineReader([path]):
         for sentence in segmenter(line.text()):
