@@ -1,7 +1,7 @@
 """How the cost of elmokit grows: words a second against batch, sentence length, distinct words, cores and model size.
 
 A size, a text and the folders of models arrive; for each question a list of points leaves. Every point is the median of
-a few runs on text whose words are not remembered, after one run that is not counted. Where nothing else is asked, 32
+a few runs that begin without word vectors, after one run that is not counted. Where nothing else is asked, 32
 sentences of 20 words go together, so the questions meet in one point.
 """
 

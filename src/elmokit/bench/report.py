@@ -161,7 +161,7 @@ def _growth_tables(growth: dict[str, Any]) -> list[str]:
     parts = [
         "## How the cost grows",
         f"Words/s of elmokit float32, {growth['size']} unless the model is what changes, {growth['threads']} "
-        "thread(s), no word remembered; 32 sentences of 20 words a batch where nothing else is said.",
+        "thread(s), no word known beforehand; 32 sentences of 20 words a batch where nothing else is said.",
     ]
     for question, points in growth["points"].items():
         names = [f"{point.get('name', '')} {point['x']:.4g}".strip() for point in points]
