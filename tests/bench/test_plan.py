@@ -75,4 +75,5 @@ def test_a_result_names_its_command_and_no_path(tmp_path):
     command = command_of(Plan(text=text, peers=peers, weights=()))
     assert command.startswith("elmo bench --text text.txt --peer allennlp=PYTHON --sizes small original")
     assert "secret" not in command
+    assert command_of(Plan(grows=False)).endswith("--parts table")
     assert int(machine_facts()["cores"]) == usable_cores()

@@ -41,6 +41,8 @@ def command_of(plan: Plan) -> str:
     parts += [f"--weights {size}=FOLDER" for size, _ in plan.weights]
     parts += [f"--sizes {' '.join(plan.sizes)} --batch-sizes {' '.join(map(str, plan.batch_sizes))}"]
     parts += [f"--runs {plan.runs} --threads {plan.threads}"]
+    if plan.compares != plan.grows:
+        parts += ["--parts " + ("table" if plan.compares else "growth")]
     return " ".join(parts)
 
 
