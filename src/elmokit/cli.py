@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import tyro
 
 from elmokit.commands.base import Command, warn
+from elmokit.commands.bench import Bench
 from elmokit.commands.compare import Compare
 from elmokit.commands.convert import Convert
 from elmokit.commands.embed import Embed
@@ -37,6 +38,7 @@ COMMANDS: dict[str, type[Command]] = {
     "evaluate": Evaluate,
     "predict": Predict,
     "train": Train,
+    "bench": Bench,
 }
 SUMMARY = """ELMo: a vector for each word in its sentence.
 
@@ -47,6 +49,7 @@ elmo convert   from one model format to another
 elmo evaluate  how well a model predicts a text
 elmo predict   next words, previous words, substitutes of a word
 elmo train     a new model from your own text
+elmo bench     how fast, beside other libraries and what the machine allows
 
 `elmo COMMAND --help` explains a command; `elmo --version` tells the version."""
 

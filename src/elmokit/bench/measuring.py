@@ -1,0 +1,116 @@
+"""The whole measurement from top to bottom: a plan arrives, a dictionary of results leaves, ready for JSON."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from elmokit.bench.child import Child, PeerError
+from elmokit.bench.contest import Texts, agreement, contestants_for, take_turns, texts_for
+from elmokit.bench.floors import BYTES, floors, work_of
+from elmokit.bench.growth import measured_growth
+from elmokit.bench.machine import command_of, machine_facts
+from elmokit.bench.plan import Peer, Plan
+from elmokit.bench.texts import Text, read_text, sampled_text
+from elmokit.config import ElmoConfig
+
+__all__ = ["Models", "measured"]
+
+
+def measured(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
+    """Everything that the plan asks for; `say` is told how far things are."""
+    text = read_text(plan.text) if plan.text else sampled_text()
+    # Now, so that a text that is too short is found at once. Models of another size may read the same again.
+    texts = {size: texts_for(plan, size, text.again()) for size in plan.sizes}
+    result: dict[str, Any] = {
+        "machine": machine_facts(),
+        "command": command_of(plan),
+        "text": text.description,
+        "runs": plan.runs,
+        "threads": plan.threads,
+        "notes": [],
+        "versions": {},
+    }
+    with tempfile.TemporaryDirectory() as folder, Child("elmokit", threads=plan.threads) as ours:
+        models = Models(ours, Path(folder), dict(plan.weights))
+        if plan.compares:
+            result |= _compared(plan, text, texts, ours, models, result["notes"], result["versions"], say)
+        if plan.grows:
+            result["growth"] = measured_growth(plan, text, models.folder, say)
+        result["versions"]["elmokit"] = ours.ask("versions")
+    return result
+
+
+class Models:
+    """Folders of models by size: those that were given, else random weights, written when first needed."""
+
+    def __init__(self, ours: Child, folder: Path, given: dict[str, Path]) -> None:
+        self._ours, self._folder, self._given = ours, folder, given
+
+    def folder(self, size: str) -> Path:
+        """AllenNLP's files of this size."""
+        if size in self._given:
+            return self._given[size].absolute()
+        self._ours.ask("write", size=size, folder=str(self._folder / size))
+        return self._folder / size
+
+    def config(self, size: str) -> ElmoConfig:
+        """What the model of this size is made of."""
+        return ElmoConfig.from_dict(self._ours.ask("config", source=str(self.folder(size)))["config"])
+
+
+def _compared(
+    plan: Plan,
+    text: Text,
+    texts: dict[str, Texts],
+    ours: Child,
+    models: Models,
+    notes: list[str],
+    versions: dict[str, Any],
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    configs = {size: models.config(size) for size in plan.sizes}
+    say("measuring what this machine multiplies and reads")
+    step_bytes = [work_of(config).step_weights * size for config in configs.values() for size in BYTES.values()]
+    rates = ours.ask("rates", read_bytes=step_bytes)
+    found: dict[str, Any] = {"rates": rates, "floors": [], "records": [], "agreement": []}
+    with _children(plan) as children:
+        for size, config in configs.items():
+            say(f"{size}: loading")
+            everybody = [ours, *(child for _, child in children)]
+            known_words = _words_of(texts[size])
+            contestants = contestants_for(plan, size, models.folder(size), known_words, ours, children, notes)
+            found["agreement"] += agreement(contestants, size, text.again())
+            found["records"] += take_turns(contestants, plan, size, texts[size], notes, say)
+            for batch_size in plan.batch_sizes:
+                bounds = floors(config, rates, batch_size)
+                found["floors"] += [
+                    {"size": size, "batch_size": batch_size, "what": what, "words_per_second": bound}
+                    for what, bound in bounds.items()
+                ]
+            for child in everybody:
+                with suppress(PeerError):  # it has broken down, and a note says so
+                    child.ask("drop")
+        for peer, child in children:
+            with suppress(PeerError):
+                versions[peer.name] = child.ask("versions")
+    return found
+
+
+def _words_of(texts: Texts) -> list[str]:
+    runs = chain.from_iterable(texts.values())
+    return sorted(set(chain.from_iterable(chain.from_iterable(runs))))
+
+
+@contextmanager
+def _children(plan: Plan) -> Iterator[list[tuple[Peer, Child]]]:
+    """A process for each peer, ended afterwards."""
+    with ExitStack() as stack:
+        yield [
+            (peer, stack.enter_context(Child(peer.adapter, python=peer.python, setup=peer.setup, threads=plan.threads)))
+            for peer in plan.peers
+        ]

@@ -1,0 +1,76 @@
+"""`elmo bench`: elmokit beside its peers on this machine, against what the machine allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from elmokit.commands.base import Command, say
+
+__all__ = ["Bench"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench(Command):
+    """Measure elmokit beside every peer that is installed, as ratios, and how its cost grows.
+
+    Contestants take turns on the same text, which none of them has seen; beside them stand floors, computed from the
+    model's sizes and this machine's rates. A peer in another environment is named with that environment's Python.
+    On a GPU: ids to layers, engines against cuDNN, training.
+
+    Example: elmo bench --text corpus.txt --peer allennlp=old-env/bin/python -o benchmarks/today
+    """
+
+    text: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: sampled words)")] = None
+    """Text in UTF-8 (.gz, .bz2, .xz too): some thousand sentences."""
+    peer: Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="NAME=PYTHON")] = ()
+    """A peer (allennlp, simple_elmo, manylangs, bert, minilm) and the Python that has it; may be given again."""
+    peer_setup: Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="NAME=FILE")] = ()
+    """A Python file that is run, and whose install() is called, before that peer is imported."""
+    sizes: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SIZE...")] = ("small", "original")
+    """Models to measure: tiny, small, medium, original."""
+    weights: Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="SIZE=FOLDER")] = ()
+    """AllenNLP's files for a size; random weights of that size if not given."""
+    batch_sizes: Annotated[tuple[int, ...], tyro.conf.arg(metavar="N...")] = (1, 32, 128)
+    """Sentences a call."""
+    runs: Annotated[int, tyro.conf.arg(metavar="N")] = 5
+    """Turns that each contestant takes; medians are shown."""
+    threads: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all cores)")] = None
+    """Cores that a contestant may use."""
+    parts: tuple[Literal["table", "growth"], ...] = ("table", "growth")
+    """What to measure: 'table' against peers, 'growth' of the cost."""
+    quick: bool = False
+    """Few runs of small batches: shows that everything works, tells nothing to quote."""
+    device: Annotated[str, tyro.conf.arg(metavar="cpu|cuda")] = "cpu"
+    """Where to measure; on a GPU the questions are others."""
+    output: Annotated[
+        Path | None, tyro.conf.arg(aliases=["-o"], metavar="PREFIX", help_behavior_hint="(default: the screen alone)")
+    ] = None
+    """Also write PREFIX.md, PREFIX.json and, with matplotlib, PREFIX.svg."""
+    picture: Literal["svg", "png", "pdf"] = "svg"
+    """Kind of the picture."""
+
+    def run(self) -> None:
+        """Measure and print the tables."""
+        from elmokit.bench.arguments import Options
+        from elmokit.bench.running import run_bench
+
+        options = Options(
+            text=self.text,
+            peers=self.peer,
+            setups=self.peer_setup,
+            sizes=self.sizes,
+            weights=self.weights,
+            batch_sizes=self.batch_sizes,
+            runs=self.runs,
+            threads=self.threads,
+            parts=self.parts,
+            quick=self.quick,
+            device=self.device,
+            output=self.output,
+            picture=self.picture,
+        )
+        say(run_bench(options).rstrip())

@@ -1,0 +1,79 @@
+"""Plans that cannot be wrong, peers that can be found, and the options of the command without tyro."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from elmokit.bench.arguments import Options, parsed
+from elmokit.bench.machine import command_of, machine_facts
+from elmokit.bench.plan import PEERS, Plan, found_peers, usable_cores
+from elmokit.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"sizes": ("huge",)}, "the size 'huge': use one of tiny, small"),
+        ({"sizes": ()}, "no size"),
+        ({"batch_sizes": ()}, "no batch size"),
+        ({"batch_sizes": (0,)}, "batches of 0 sentences"),
+        ({"runs": 0}, "0 runs"),
+        ({"threads": 10_000}, "10000 threads: this process may use"),
+    ],
+)
+def test_nonsense_is_refused(wrong, complaint):
+    with pytest.raises(InputError, match=complaint):
+        Plan(**wrong)
+
+
+def test_weights_must_be_there(tmp_path):
+    with pytest.raises(InputError, match="expected a folder with options.json and an hdf5 file for small"):
+        Plan(weights=(("small", tmp_path),))
+    with pytest.raises(InputError, match="expected SIZE=FOLDER"):
+        Options(weights=("small",)).plan()
+
+
+@pytest.mark.parametrize(
+    ("named", "setups", "complaint"),
+    [
+        (["flair=python"], [], "no peer is called 'flair': known are allennlp"),
+        (["allennlp"], [], "expected NAME=PATH"),
+        (["allennlp=/no/such/python"], [], "--peer: /no/such/python does not exist"),
+        ([f"bert={sys.executable}"], [f"manylangs={__file__}"], "--peer-setup names manylangs"),
+    ],
+)
+def test_peers_that_cannot_be(named, setups, complaint, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=complaint):
+        found_peers(named, setups)
+
+
+def test_peers_are_found_here_or_where_they_are_named(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if name == "simple_elmo" else None)
+    found = {peer.name: peer for peer in found_peers([f"bert={sys.executable}"], [f"simple_elmo={__file__}"])}
+    assert set(found) == {"bert", "simple_elmo"}
+    assert found["simple_elmo"].python == sys.executable
+    assert str(found["simple_elmo"].setup) == __file__
+
+
+def test_options_become_a_plan(tmp_path):
+    options = parsed(["--sizes", "tiny", "--runs", "3", "--parts", "growth", "--batch-sizes", "1", "4", "--quick"])
+    plan = options.plan()
+    assert (plan.sizes, plan.compares, plan.grows, plan.peers) == (("tiny",), False, True, ())
+    assert plan.runs < 3
+    assert plan.threads == usable_cores()
+    assert options.output is None
+    assert parsed(["--runs", "3"]).plan().batch_sizes == (1, 32, 128)
+
+
+def test_a_result_names_its_command_and_no_path(tmp_path):
+    (tmp_path / "secret").mkdir()
+    text = tmp_path / "secret" / "text.txt"
+    peers = (PEERS["allennlp"],)
+    command = command_of(Plan(text=text, peers=peers, weights=()))
+    assert command.startswith("elmo bench --text text.txt --peer allennlp=PYTHON --sizes small original")
+    assert "secret" not in command
+    assert command_of(Plan(grows=False)).endswith("--parts table")
+    assert int(machine_facts()["cores"]) == usable_cores()
