@@ -40,8 +40,8 @@ docs: .venv/installed ## the documentation as HTML, in docs/_build
 	$(BIN)/sphinx-build -W -q docs docs/_build
 	@echo "open docs/_build/index.html"
 
-bench: .venv/installed ## measure this machine; compare with the dated results in benchmarks/
-	set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+bench: .venv/installed ## measure elmokit on this machine; the results in benchmarks/ say how they were made
+	$(BIN)/elmo bench
 
 clean: ## remove the environment and everything built
 	rm -rf .venv build dist docs/_build demo .coverage .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -28,7 +28,7 @@ def check_picture(path: str | Path) -> None:
     if not Path(path).parent.is_dir():
         raise OutputError(f"{path}: the folder {Path(path).parent} is not there; make it first")
     try:
-        import matplotlib  # noqa: F401
+        import matplotlib.figure  # noqa: F401
     except ImportError as problem:
         raise MissingExtra("matplotlib is not installed, which draws pictures: pip install 'elmokit[viz]'") from problem
 

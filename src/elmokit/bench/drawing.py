@@ -5,11 +5,15 @@ Needs matplotlib (`pip install 'elmokit[viz]'`); the tables tell the same withou
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elmokit.bench.growth import QUESTIONS
-from elmokit.errors import MissingExtra
+from elmokit.pictures import drawing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["draw_growth"]
 
@@ -24,42 +28,37 @@ def draw_growth(result: dict[str, Any], path: Path) -> None:
         result: of `measuring.measured`, with `growth`.
         path: of the picture.
     """
-    try:
-        from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise MissingExtra("drawing needs matplotlib: install with: pip install 'elmokit[viz]'") from None
     growth = result["growth"]
-    figure = Figure(figsize=(12, 6.4), layout="constrained")
-    panels = figure.subplots(2, 3).flat
-    for panel, (question, points) in zip(panels, growth["points"].items(), strict=False):
-        places, rates = [point["x"] for point in points], [point["words_per_second"] for point in points]
-        panel.plot(places, rates, color=BLUE, marker="o", markersize=4, linewidth=1.5)
-        panel.set_xlabel(QUESTIONS[question])
-        panel.set_ylabel("words/s")
-        if question in LOGARITHMIC:
-            panel.set_xscale("log", base=10 if question == "size" else 2)
-        if question == "size":
-            panel.set_yscale("log")
-            panel.xaxis.set_major_formatter("{x:g}")
-            panel.yaxis.set_major_formatter("{x:,g}")
-            for place, rate, name in zip(places, rates, [point["name"] for point in points], strict=True):
-                is_last = place == places[-1]
-                shift, side = ((-6, -10), "right") if is_last else ((5, 5), "left")
-                panel.annotate(name, (place, rate), xytext=shift, textcoords="offset points", ha=side)
-            panel.margins(x=0.1, y=0.15)
-        else:
-            panel.set_ylim(0, 1.1 * max(rates))
-            panel.set_xticks(places, [f"{place:g}" for place in places])
-        panel.grid(color="#dddddd", linewidth=0.6)
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.minorticks_off()
-    last = figure.axes[-1]
-    last.axis("off")
-    last.text(0, 1, _caption(result), va="top", color=GREY, fontsize=9)
-    figure.suptitle(f"elmokit, {growth['size']} model: how the cost of a word grows", x=0.01, ha="left")
-    # Neither a date nor a version of matplotlib in the file: the same numbers give the same bytes.
-    metadata = {"Date": None} if path.suffix == ".svg" else None
-    figure.savefig(path, metadata=metadata, dpi=110)
+    with drawing(path, width=12, height=6.4, nrows=2, ncols=3) as (figure, panels):
+        for panel, (question, points) in zip(panels.flat, growth["points"].items(), strict=False):
+            _draw_question(panel, question, points)
+        last = figure.axes[-1]
+        last.axis("off")
+        last.text(0, 1, _caption(result), va="top", color=GREY)
+        figure.suptitle(f"elmokit, {growth['size']} model: how the cost of a word grows", x=0.01, ha="left")
+
+
+def _draw_question(panel: Axes, question: str, points: Sequence[dict[str, Any]]) -> None:
+    places, rates = [point["x"] for point in points], [point["words_per_second"] for point in points]
+    panel.plot(places, rates, color=BLUE, marker="o", markersize=4, linewidth=1.5)
+    panel.set_xlabel(QUESTIONS[question])
+    panel.set_ylabel("words/s")
+    if question in LOGARITHMIC:
+        panel.set_xscale("log", base=10 if question == "size" else 2)
+    if question == "size":
+        panel.set_yscale("log")
+        panel.xaxis.set_major_formatter("{x:g}")
+        panel.yaxis.set_major_formatter("{x:,g}")
+        for place, rate, name in zip(places, rates, [point["name"] for point in points], strict=True):
+            is_last = place == places[-1]
+            shift, side = ((-6, -10), "right") if is_last else ((5, 5), "left")
+            panel.annotate(name, (place, rate), xytext=shift, textcoords="offset points", ha=side)
+        panel.margins(x=0.1, y=0.15)
+    else:
+        panel.set_ylim(0, 1.1 * max(rates))
+        panel.set_xticks(places, [f"{place:g}" for place in places])
+    panel.grid(color="#dddddd", linewidth=0.6)
+    panel.minorticks_off()
 
 
 def _caption(result: dict[str, Any]) -> str:
