@@ -173,18 +173,16 @@ class Wsd(_LayerProbe):
     def run(self) -> None:
         """Read the texts, score each row and show the table."""
         from elmokit.probe.frozen import kept_in
-        from elmokit.probe.sense_data import read_first_senses, read_sense_texts
+        from elmokit.probe.sense_data import read_sense_texts, read_wordnet
         from elmokit.probe.wsd import ALL, probe_senses
 
         began = time.perf_counter()
         self._check_outputs()
-        first_senses = read_first_senses(self.senses)
+        wordnet = read_wordnet(self.senses)
         train, test = read_sense_texts([self.train]), read_sense_texts(self.test)
         sources = self._sources(train.sentences + test.sentences)
         with kept_in(self.keep) as folder:
-            report = probe_senses(
-                sources, train=train, test=test, first_senses=first_senses, folder=folder, progress=_progress
-            )
+            report = probe_senses(sources, train=train, test=test, wordnet=wordnet, folder=folder, progress=_progress)
         self._finish(report, began, columns=[ALL])
 
 
@@ -239,7 +237,7 @@ class Similarity(_LayerProbe):
         self._check_outputs()
         sets = {Path(path).stem: read_rated_pairs(path) for path in self.files}
         if len(sets) < max(len(self.files), 1):
-            raise InputError("expected files with different names: they become the columns of the table")
+            raise InputError("expected at least one FILE, and different names: they become the columns of the table")
         sources = self._sources([pair[:2] for pairs in sets.values() for pair in pairs])
         with kept_in(self.keep) as folder:
             report = probe_similarity(sources, sets, folder=folder, progress=_progress)

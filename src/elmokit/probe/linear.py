@@ -20,7 +20,7 @@ from torch.nn import functional as F
 __all__ = ["STRENGTHS", "LinearProbe", "fit"]
 
 STRENGTHS = (1e-2, 1e-3, 1e-4, 1e-5)  # of the penalty; vectors are scaled to unit variance first
-ITERATIONS = 60  # a strength; a hundred change the third digit of an accuracy at most
+ITERATIONS = 30  # a strength; with 60 the accuracies of GloVe on EWT moved by 0.06 points
 ROWS = 65536  # that are scored at once
 
 

@@ -20,12 +20,10 @@ from elmokit.embed.lines import LineReader
 from elmokit.errors import InputError
 from elmokit.probe.frozen import Span
 
-__all__ = ["POS_OF_NUMBER", "FirstSenses", "Instance", "SenseText", "read_first_senses", "read_sense_texts"]
+__all__ = ["POS_OF_NUMBER", "Instance", "SenseText", "WordNet", "read_sense_texts", "read_wordnet"]
 
 # The number after the % of a sense key; 5 is an adjective that WordNet lists under another one.
 POS_OF_NUMBER = {"1": "NOUN", "2": "VERB", "3": "ADJ", "4": "ADV", "5": "ADJ"}
-
-FirstSenses = dict[tuple[str, str], str]
 
 
 class Instance(NamedTuple):
@@ -54,6 +52,19 @@ class SenseText:
             self.instances.append(instance._replace(span=span))
 
 
+@dataclass(frozen=True)
+class WordNet:
+    """What is needed of WordNet.
+
+    Arguments:
+        keys: every sense key.
+        first: the first sense of each lemma and part of speech.
+    """
+
+    keys: frozenset[str]
+    first: dict[tuple[str, str], str]
+
+
 def read_sense_texts(paths: Sequence[str | PathLike[str]]) -> SenseText:
     """The text of some files: `.jsonl` as SemCor's, `.data.xml` with its `.gold.key.txt` beside it as Raganato's."""
     text = SenseText()
@@ -70,14 +81,15 @@ def read_sense_texts(paths: Sequence[str | PathLike[str]]) -> SenseText:
     return text
 
 
-def read_first_senses(path: str | PathLike[str]) -> FirstSenses:
-    r"""The first sense of each lemma and part of speech, from WordNet's `index.sense`.
+def read_wordnet(path: str | PathLike[str]) -> WordNet:
+    r"""The senses of WordNet's `index.sense`; the first of a lemma has the lowest number.
 
     Example:
         >>> _ = Path("index.sense").write_text("dog%1:05:00:: 02084071 1 42\ndog%1:06:00:: 03901548 6 0\n")
-        >>> read_first_senses("index.sense")
+        >>> read_wordnet("index.sense").first
         {('dog', 'NOUN'): 'dog%1:05:00::'}
     """
+    keys: set[str] = set()
     best: dict[tuple[str, str], tuple[int, str]] = {}
     for line in LineReader([path]):
         fields = line.text().split()
@@ -89,11 +101,12 @@ def read_first_senses(path: str | PathLike[str]) -> FirstSenses:
                 f"{line.text()[:60]!r}; is this WordNet's index.sense?"
             )
         lemma, pos = _lemma_and_pos(fields[0], line.place)
+        keys.add(fields[0])
         found = (int(fields[2]), fields[0])
         best[lemma, pos] = min(found, best.get((lemma, pos), found))
     if not best:
         raise InputError(f"{path}: expected senses of WordNet, found none")
-    return {key: sense for key, (_, sense) in best.items()}
+    return WordNet(frozenset(keys), {key: sense for key, (_, sense) in best.items()})
 
 
 def _read_sense_text(path: Path) -> SenseText:

@@ -19,7 +19,7 @@ from elmokit.errors import InputError
 from elmokit.probe.cosines import unit
 from elmokit.probe.frozen import freeze
 from elmokit.probe.report import Report
-from elmokit.probe.sense_data import POS_OF_NUMBER, FirstSenses, Instance, SenseText
+from elmokit.probe.sense_data import POS_OF_NUMBER, Instance, SenseText, WordNet
 from elmokit.probe.sources import Source
 
 __all__ = ["FIRST_SENSE", "SenseMeans", "f1_by_set", "probe_senses"]
@@ -87,7 +87,7 @@ def probe_senses(
     *,
     train: SenseText,
     test: SenseText,
-    first_senses: FirstSenses,
+    wordnet: WordNet,
     folder: Path,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
@@ -97,45 +97,62 @@ def probe_senses(
         sources: what to probe.
         train: the text that sense means are taken from.
         test: the instances to be scored on, of one set or several.
-        first_senses: the answer for a lemma that `train` has not.
+        wordnet: its first sense is the answer for a lemma that `train` has not; keys of `train` that it does not
+            have, from other versions of it, are left out.
         folder: where vectors are kept.
         progress: told the name of each row before it is probed.
     """
     instances = test.instances
-    first = [first_senses.get((instance.lemma, instance.pos)) for instance in instances]
+    learned = _with_senses_of(wordnet, train.instances)
+    first = [wordnet.first.get((instance.lemma, instance.pos)) for instance in instances]
     if not any(first):
         raise InputError("none of the test words is in the list of first senses: is it WordNet's index.sense?")
     seen = {
         (sense.partition("%")[0], POS_OF_NUMBER[sense.partition("%")[2][0]])
-        for instance in train.instances
+        for instance in learned
         for sense in instance.senses
     }
     num_backed_off = sum((instance.lemma, instance.pos) not in seen for instance in instances)
     baseline = f1_by_set(instances, first)
     report = Report(
         "wsd",
-        f"word senses by the nearest mean, F1: {len(train.instances):,} training and {len(instances):,} test words",
+        f"word senses by the nearest mean, F1: {len(learned):,} training and {len(instances):,} test words",
         list(baseline) if len(baseline) > 2 else [ALL],
         rows={FIRST_SENSE: baseline},
         facts={
-            "instances": {"train": len(train.instances), **_sizes(instances)},
+            "instances": {"train": len(learned), **_sizes(instances)},
+            "train_instances_left_out": len(train.instances) - len(learned),
             "first_sense_for_unseen_lemmas": num_backed_off,
         },
-        notes=[
-            f"{num_backed_off:,} test words have a lemma that the training text has not: their first sense is taken"
-        ],
         baseline=FIRST_SENSE,
     )
+    report.notes.append(
+        f"{num_backed_off:,} test words have a lemma that the training text has not: their first sense is taken"
+    )
+    if num_left_out := len(train.instances) - len(learned):
+        report.notes.append(f"{num_left_out:,} training words have a sense that this WordNet has not: left out")
     for source in sources:
-        trained = freeze(source, train.sentences, [one.span for one in train.instances], folder=folder)
+        trained = freeze(source, train.sentences, [one.span for one in learned], folder=folder)
         tested = freeze(source, test.sentences, [one.span for one in instances], folder=folder)
         for row in source.rows:
             progress(row.name)
-            means = SenseMeans(train.instances, trained.row(row))
+            means = SenseMeans(learned, trained.row(row))
             found = [means.nearest(*pair) for pair in zip(instances, tested.row(row), strict=True)]
             answers = [answer or back_off for answer, back_off in zip(found, first, strict=True)]
             report.rows[row.name] = f1_by_set(instances, answers)
     return report
+
+
+def _with_senses_of(wordnet: WordNet, instances: Sequence[Instance]) -> list[Instance]:
+    """The instances with those of their senses that WordNet has; those that are left with none are left out."""
+    kept = [
+        instance._replace(senses=tuple(sense for sense in instance.senses if sense in wordnet.keys))
+        for instance in instances
+    ]
+    kept = [instance for instance in kept if instance.senses]
+    if not kept:
+        raise InputError("none of the training senses is in WordNet's index.sense: are both of the same version?")
+    return kept
 
 
 def _sizes(instances: Sequence[Instance]) -> Mapping[str, int]:
