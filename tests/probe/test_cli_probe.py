@@ -54,8 +54,10 @@ def test_a_probe_shows_a_table_and_writes_json(name, desk, capsys):
 def test_weights_are_shown(desk, capsys):
     mix = {"name": "input", "weights": [0.2, 0.5, 0.3], "gamma": 1.5}
     (desk / "results.json").write_text(json.dumps({"task": "tag", "mixes": [mix]}), encoding="utf-8")
-    assert main(["probe", "weights", "results.json", "-o", "out.json"]) == 0
-    assert table_of(capsys)[-1].split() == ["tag,", "input", "0.200", "0.500", "0.300", "1.500"]
+    assert main(["probe", "weights", "results.json", "NER=results.json", "-o", "out.json"]) == 0
+    lines = table_of(capsys)
+    assert lines[-2].split() == ["NER,", "input", "0.200", "0.500", "0.300", "1.500"]
+    assert lines[-1].split() == ["tag,", "input", "0.200", "0.500", "0.300", "1.500"]
     assert json.loads((desk / "out.json").read_text(encoding="utf-8"))["rows"][0]["layer 1"] == 0.5
 
 

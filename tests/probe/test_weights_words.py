@@ -29,12 +29,19 @@ def test_runs_of_a_task_are_averaged(tmp_path):
     assert report.notes == ["tag, input: mean of 2 runs, whose standard deviation is up to 0.141"]
 
 
+def test_mixes_may_lie_by_place_and_tasks_be_renamed(tmp_path):
+    results = {"task": "tag", "mixes": {"input": {"shares": [0.5, 0.5], "gamma": 1}}}
+    (tmp_path / "results.json").write_text(json.dumps(results), encoding="utf-8")
+    assert read_mixes(tmp_path / "results.json", task="NER") == [Mix("NER", "input", (0.5, 0.5), 1.0)]
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("{", "expected JSON"),
         ('{"mixes": []}', 'expected "task", a name'),
         ('{"task": "tag", "mixes": [3]}', 'expected a mix with "name"'),
+        ('{"task": "tag", "mixes": {"input": 3}}', 'expected a mix with "name"'),
         ('{"task": "tag", "mixes": [{"name": "a", "weights": [0.2, 0.2], "gamma": 1}]}', "shares and sum to 1"),
         ('{"task": "tag", "mixes": [{"name": "a", "weights": [], "gamma": 1}]}', "shares and sum to 1"),
     ],

@@ -256,7 +256,7 @@ class Weights(_Reporting):
     files: Annotated[
         tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RESULTS...", help_behavior_hint="(required)")
     ]
-    """The results.json of task runs; runs of the same task are averaged."""
+    """The results.json of task runs; runs of the same task are averaged. NAME=FILE gives a run's task another name."""
 
     def run(self) -> None:
         """Read the runs and show the table."""
@@ -264,7 +264,8 @@ class Weights(_Reporting):
 
         began = time.perf_counter()
         self._check_outputs()
-        report = compare_weights([mix for path in self.files for mix in read_mixes(path)])
+        named = [file.rpartition("=") if not Path(file).exists() else ("", "", file) for file in self.files]
+        report = compare_weights([mix for name, _, path in named for mix in read_mixes(path, task=name or None)])
         self._finish(report, began)
 
 

@@ -32,8 +32,12 @@ class Mix(NamedTuple):
     gamma: float
 
 
-def read_mixes(path: str | PathLike[str]) -> list[Mix]:
+def read_mixes(path: str | PathLike[str], *, task: str | None = None) -> list[Mix]:
     r"""The mixes in the results of one run; none, for a run without ELMo.
+
+    Arguments:
+        path: a `results.json`. Its mixes are a list with names, or an object by name; weights may be called shares.
+        task: what to call the task, such as "NER" for one of several taggers; its own name if not given.
 
     Example:
         >>> _ = Path("results.json").write_text(
@@ -44,7 +48,9 @@ def read_mixes(path: str | PathLike[str]) -> list[Mix]:
     if not Path(path).is_file():
         raise InputError(f"{path}: expected the results.json of a task run, found no such file")
     values = read_json(Path(path))
-    task, mixes = values.get("task"), values.get("mixes")
+    task, mixes = task or values.get("task"), values.get("mixes")
+    if isinstance(mixes, dict):
+        mixes = [{"name": name, **mix} if isinstance(mix, dict) else mix for name, mix in mixes.items()]
     if not isinstance(task, str) or not isinstance(mixes, list):
         raise InputError(
             f'{path}: expected "task", a name, and "mixes", a list; is this the results.json of a task run?'
@@ -54,11 +60,12 @@ def read_mixes(path: str | PathLike[str]) -> list[Mix]:
 
 def _mix(path: str | PathLike[str], task: str, mix: Any) -> Mix:  # noqa: ANN401
     try:
-        name, shares, gamma = str(mix["name"]), tuple(map(float, mix["weights"])), float(mix["gamma"])
+        weights = mix["weights"] if "weights" in mix else mix["shares"]
+        name, shares, gamma = str(mix["name"]), tuple(map(float, weights)), float(mix["gamma"])
     except (KeyError, TypeError, ValueError):
         raise InputError(f'{path}: expected a mix with "name", "weights" and "gamma", found {mix!r:.80}') from None
     if min(shares, default=-1) < 0 or not abs(sum(shares) - 1) < TOLERANCE:
-        raise InputError(f"{path}: expected weights of {name!r} that are shares and sum to 1, found {mix['weights']}")
+        raise InputError(f"{path}: expected weights of {name!r} that are shares and sum to 1, found {weights}")
     return Mix(task, name, shares, gamma)
 
 
