@@ -103,6 +103,16 @@ def test_a_folder_that_cannot_be_made_is_an_output_error(tmp_path, spelled):
         freeze(spelled, SENTENCES, one_span_a_word(SENTENCES), folder=tmp_path / "file")
 
 
+def test_a_full_disk_is_an_output_error_at_once(tmp_path, spelled, monkeypatch):
+    def is_full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", is_full, raising=False)
+    with pytest.raises(OutputError, match="cannot be kept there: No space left on device"):
+        freeze(spelled, SENTENCES, one_span_a_word(SENTENCES), folder=tmp_path)
+    assert spelled.calls == []
+
+
 def test_a_temporary_folder_goes_away():
     with kept_in(None) as folder:
         assert folder.is_dir()

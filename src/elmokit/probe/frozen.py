@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -93,6 +96,7 @@ def freeze(source: Source, sentences: Sequence[Sequence[str]], spans: Sequence[S
         spans: in the order of their sentences.
         folder: where the array lies; its name is made from everything that could change it.
     """
+    assert all(one.sentence <= other.sentence for one, other in pairwise(spans))
     shape = (source.num_layers, len(spans), source.dim)
     if not spans:
         return Frozen(np.zeros(shape, np.float16))
@@ -100,18 +104,29 @@ def freeze(source: Source, sentences: Sequence[Sequence[str]], spans: Sequence[S
     path, note = folder / f"{name}.f16", folder / f"{name}.json"
     try:
         done = _sentences_done(path, note, shape)
-        layers_LND = np.memmap(path, np.float16, "r+" if done else "w+", shape=shape)
+        if done == 0:
+            _reserve(path, shape)
         if done < len(sentences):
+            layers_LND = np.memmap(path, np.float16, "r+", shape=shape)
             _fill(layers_LND, source, sentences, spans, done=done, note=note)
     except OSError as problem:
         raise OutputError(f"{folder}: the vectors cannot be kept there: {problem.strerror or problem}") from problem
     return Frozen(np.memmap(path, np.float16, "r", shape=shape))
 
 
+def _reserve(path: Path, shape: tuple[int, ...]) -> None:
+    """Take the room on the disk now: a full one, met while writing to mapped memory, would end the process."""
+    with path.open("wb") as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, 2 * math.prod(shape))
+        else:
+            file.truncate(2 * math.prod(shape))
+
+
 def _sentences_done(path: Path, note: Path, shape: tuple[int, ...]) -> int:
     try:
         done = int(json.loads(note.read_text(encoding="utf-8"))["sentences"])
-        return done if path.stat().st_size == 2 * int(np.prod(shape)) else 0
+        return done if path.stat().st_size == 2 * math.prod(shape) else 0
     except (OSError, ValueError, KeyError, TypeError):
         return 0
 
