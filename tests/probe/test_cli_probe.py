@@ -1,4 +1,4 @@
-"""`elmo probe …` from arguments to table, JSON and figure."""
+"""`elmo probe …` from arguments to table and JSON."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, complaint, desk, capsy
 
 
 def test_outputs_are_checked_before_the_work(desk, capsys):
-    for arguments in (["-o", "gone/out.json"], ["-o", "wic"], ["--plot", "figure.gif"]):
+    for arguments in (["-o", "gone/out.json"], ["-o", "wic"], ["--picture", "figure.gif"]):
         assert main(["probe", "wic", "wic", "--model", "gone-model", *arguments]) == 1
         assert arguments[1] in capsys.readouterr().err
 

@@ -38,7 +38,6 @@ elmo probe words       nearest words, by spelling and in context
 `elmo probe NAME --help` explains a probe."""
 
 File = Annotated[str, tyro.conf.arg(metavar="FILE")]
-MaybeFile = Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,20 +46,20 @@ class _Reporting(Command):
 
     output: Annotated[Path | None, tyro.conf.arg(metavar="FILE", aliases=("-o",), help_behavior_hint="")] = None
     """Also write the numbers as JSON, with the command, versions and seconds."""
-    plot: MaybeFile = None
-    """Also draw the table: a .png, .svg or .pdf file. Needs matplotlib (the extra viz)."""
+    picture: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """Also draw the table: a .svg, .png or .pdf file. Needs matplotlib (the extra viz)."""
 
     def _check_outputs(self) -> None:
-        from elmokit.probe.plots import check_can_draw
+        from elmokit.pictures import check_picture
         from elmokit.probe.report import check_writable
 
-        for path in (self.output, self.plot):
-            check_writable(path)
-        if self.plot is not None:
-            check_can_draw(self.plot)
+        if self.output is not None:
+            check_writable(self.output)
+        if self.picture is not None:
+            check_picture(self.picture)
 
     def _finish(self, report: Report, began: float, *, columns: list[str] | None = None) -> None:
-        from elmokit.probe.plots import draw
+        from elmokit.probe.drawing import draw
         from elmokit.probe.report import versions, write_json
 
         for line in report.lines():
@@ -69,8 +68,8 @@ class _Reporting(Command):
             about = {"command": _command_line(self), "seconds": round(time.perf_counter() - began, 1)}
             shared = {name: getattr(self, name, None) for name in ("model", "seed")}
             write_json(self.output, {**about, **shared, "versions": versions(), **report.facts_for_json()})
-        if self.plot is not None:
-            draw(report, self.plot, columns=columns)
+        if self.picture is not None:
+            draw(report, self.picture, columns=columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,7 +249,7 @@ class Similarity(_LayerProbe):
 class Weights(_Reporting):
     """Show the layer weights and the scale γ that tasks have learned, like the paper's Figure 2.
 
-    Example: elmo probe weights runs/*/results.json --plot weights.png
+    Example: elmo probe weights runs/*/results.json --picture weights.svg
     """
 
     files: Annotated[

@@ -79,9 +79,9 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: metadata.version(name) for name in PACKAGES}}
 
 
-def check_writable(path: Path | None) -> None:
+def check_writable(path: Path) -> None:
     """An `OutputError` now rather than after the work, when a file could not be written there."""
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+    if path.is_dir() or not path.parent.is_dir():
         raise OutputError(f"{path}: expected the name of a file in a folder that exists")
 
 
