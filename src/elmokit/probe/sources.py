@@ -1,0 +1,131 @@
+"""Where vectors come from: the layers of an ELMo, or word vectors without context.
+
+Sentences in words arrive; (layers, words, dim) a sentence leaves, whatever the source. A source also names its rows:
+the weighted sums of its layers that a probe compares.
+
+Shapes: L layers, W words, D width, V words of a table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from elmokit.embed.embedder import Embedder
+from elmokit.embed.manifest import job_manifest
+from elmokit.errors import InputError
+from elmokit.vectors import read_vectors
+
+__all__ = ["ElmoSource", "Row", "Source", "StaticSource", "layer_rows"]
+
+
+class Row(NamedTuple):
+    """One row of a table: a name, and the weight of each layer in its vectors."""
+
+    name: str
+    weights: tuple[float, ...]
+
+
+class Source(ABC):
+    """Something that gives each word of a sentence a vector a layer.
+
+    Arguments:
+        rows: what probes compare.
+        dim: D, the width of a vector.
+        key: different whenever the vectors could be; files of vectors are named after it.
+    """
+
+    def __init__(self, *, rows: Sequence[Row], dim: int, key: str) -> None:
+        self.rows = list(rows)
+        self.dim = dim
+        self.key = key
+
+    @property
+    def num_layers(self) -> int:
+        """L."""
+        return len(self.rows[0].weights)
+
+    @abstractmethod
+    def layers(self, sentences: Sequence[Sequence[str]]) -> list[np.ndarray]:
+        """One array (L, W, D) a sentence, in the same order."""
+
+
+def layer_rows(names: Sequence[str]) -> list[Row]:
+    """A row for each layer alone.
+
+    Example:
+        >>> layer_rows(["layer 0", "layer 1"])[1]
+        Row(name='layer 1', weights=(0.0, 1.0))
+    """
+    return [Row(name, tuple(float(one == other) for other in range(len(names)))) for one, name in enumerate(names)]
+
+
+class ElmoSource(Source):
+    """The layers of an ELMo, their average, and the model's own mix where it has one.
+
+    Example:
+        >>> from elmokit import Elmo, ElmoConfig
+        >>> source = ElmoSource(Embedder(Elmo.random(ElmoConfig.tiny())))
+        >>> [row.name for row in source.rows]
+        ['layer 0 (characters)', 'layer 1', 'layer 2', 'average']
+    """
+
+    def __init__(self, embedder: Embedder) -> None:
+        if embedder.state == "carry":
+            raise InputError('probes need the same vectors for the same sentence: use state="zero" or "canonical"')
+        self.embedder = embedder
+        num_layers = embedder.num_layers
+        first = "words" if embedder.elmo.config.characters is None else "characters"
+        rows = layer_rows([f"layer 0 ({first})", *(f"layer {number}" for number in range(1, num_layers))])
+        rows.append(Row("average", (1 / num_layers,) * num_layers))
+        if embedder.elmo.stored_mix is not None:
+            weights_L, gamma = embedder.elmo.stored_mix
+            rows.append(Row("mix", tuple((gamma * weights_L.softmax(0)).tolist())))
+        settings = job_manifest(embedder, tokenised=True, layers="all")["settings"]
+        super().__init__(rows=rows, dim=embedder.dim, key=json.dumps(settings, sort_keys=True))
+
+    def layers(self, sentences: Sequence[Sequence[str]]) -> list[np.ndarray]:
+        """The layers of the Embedder."""
+        return self.embedder.embed([list(words) for words in sentences], layers="all")
+
+
+class StaticSource(Source):
+    """Word vectors that know no context: the floor. A word is looked up as it is, then in lower case.
+
+    Arguments:
+        path: GloVe or word2vec text.
+        words: all words that will be asked for; only their vectors are kept. An unknown word has zeros.
+    """
+
+    def __init__(self, path: str | PathLike[str], *, words: Collection[str]) -> None:
+        wanted = set(words) | {word.lower() for word in words}
+        vectors = read_vectors(path, only=wanted)
+        self._row_of = {word: row for row, word in enumerate(vectors.words)}
+        self._table_VD = np.concatenate([vectors.table_VE, np.zeros((1, vectors.width), np.float32)])
+        digest = hashlib.sha256("\n".join(vectors.words).encode() + self._table_VD.tobytes()).hexdigest()
+        super().__init__(rows=layer_rows([_short_name(Path(path))]), dim=vectors.width, key=digest)
+
+    def knows(self, word: str) -> bool:
+        """Whether the word has a vector of its own."""
+        return self._row(word) != len(self._row_of)
+
+    def layers(self, sentences: Sequence[Sequence[str]]) -> list[np.ndarray]:
+        """Each word's vector, as the only layer."""
+        return [self._table_VD[[self._row(word) for word in words]].reshape(1, -1, self.dim) for words in sentences]
+
+    def _row(self, word: str) -> int:
+        return self._row_of.get(word, self._row_of.get(word.lower(), len(self._row_of)))
+
+
+def _short_name(path: Path) -> str:
+    name = path.name
+    for suffix in (".gz", ".bz2", ".xz", ".txt", ".vec"):
+        name = name.removesuffix(suffix)
+    return name

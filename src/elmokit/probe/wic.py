@@ -1,0 +1,173 @@
+"""Words in context: does a word mean the same in two sentences (Pilehvar and Camacho-Collados 2019)?
+
+Arrives: the folder of WiC, sources of vectors. Leaves: for each row the accuracy on the dev part of two ways to say so.
+*threshold*: the cosine of the word's two vectors is above a number chosen on the training part. *logistic*: a linear
+classifier sees the products and differences of both vectors, number by number.
+
+Shapes: N pairs, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from elmokit.embed.lines import LineReader
+from elmokit.errors import InputError
+from elmokit.probe.cosines import pair_cosines, unit
+from elmokit.probe.frozen import Span, freeze
+from elmokit.probe.linear import fit
+from elmokit.probe.report import Report
+from elmokit.probe.sources import Source
+
+__all__ = ["MAJORITY", "Pair", "best_threshold", "probe_wic", "read_wic"]
+
+MAJORITY = "commonest answer"
+STRENGTHS = (1.0, 1e-1, 1e-2, 1e-3)  # few pairs, wide vectors: stronger than for tags
+HELD_OUT_SHARE = 0.2
+
+
+class Pair(NamedTuple):
+    """A word, two sentences in words, its place in each, and whether it means the same."""
+
+    word: str
+    sentences: tuple[list[str], list[str]]
+    places: tuple[int, int]
+    is_same: bool
+
+
+def read_wic(folder: str | PathLike[str], part: str) -> list[Pair]:
+    r"""The pairs of a part: `part/part.data.txt` and `part/part.gold.txt` of the folder.
+
+    Example:
+        >>> Path("wic/dev").mkdir(parents=True)
+        >>> _ = Path("wic/dev/dev.data.txt").write_text("bank\tN\t1-2\tA bank .\tThe other banks .\n")
+        >>> _ = Path("wic/dev/dev.gold.txt").write_text("F\n")
+        >>> read_wic("wic", "dev")[0].places
+        (1, 2)
+    """
+    data, gold = (Path(folder) / part / f"{part}.{kind}.txt" for kind in ("data", "gold"))
+    answers = [(line.place, line.text().strip()) for line in LineReader([gold])]
+    pairs: list[Pair] = []
+    for line in LineReader([data]):
+        if line.number >= len(answers):
+            raise InputError(f"{line.place}: {gold} has only {len(answers)} lines: expected one answer a pair")
+        place, answer = answers[line.number]
+        if answer not in ("T", "F"):
+            raise InputError(f"{place}: expected T or F, found {answer[:40]!r}")
+        pairs.append(_pair(line.text(), line.place, answer == "T"))
+    if len(pairs) != len(answers) or not pairs:
+        raise InputError(f"{data}: expected as many pairs as {gold} has answers ({len(answers)}), found {len(pairs)}")
+    return pairs
+
+
+def _pair(text: str, place: str, is_same: bool) -> Pair:
+    fields = text.split("\t")
+    if len(fields) != 5:
+        raise InputError(f"{place}: expected word, N or V, places, and two sentences between tabs, found {text[:60]!r}")
+    sentences = (fields[3].split(), fields[4].split())
+    numbers = fields[2].split("-")
+    if len(numbers) != 2 or not all(number.isdecimal() for number in numbers):
+        raise InputError(f"{place}: expected two places such as 2-4, found {fields[2][:40]!r}")
+    places = (int(numbers[0]), int(numbers[1]))
+    for number, sentence in zip(places, sentences, strict=True):
+        if number >= len(sentence):
+            raise InputError(f"{place}: word {number} of a sentence with {len(sentence)} words; they count from 0")
+    return Pair(fields[0], sentences, places, is_same)
+
+
+def probe_wic(
+    sources: Sequence[Source],
+    *,
+    train: Sequence[Pair],
+    dev: Sequence[Pair],
+    seed: int = 0,
+    folder: Path,
+    device: str = "cpu",
+    progress: Callable[[str], None] = lambda _: None,
+) -> Report:
+    """Accuracy of both ways, for each row of each source.
+
+    Arguments:
+        sources: what to probe.
+        train: the pairs to learn from.
+        dev: the pairs to be scored on.
+        seed: of the training words on which the penalty of *logistic* is chosen.
+        folder: where vectors are kept.
+        device: where to fit.
+        progress: told the name of each row before it is probed.
+    """
+    train_gold, dev_gold = (np.array([pair.is_same for pair in part]) for part in (train, dev))
+    is_held_out = _held_out(train, seed)
+    commonest = train_gold.mean() >= 0.5
+    chance = float((dev_gold == commonest).mean())
+    report = Report(
+        "wic",
+        f"same meaning in two sentences, accuracy: {len(train):,} training and {len(dev):,} dev pairs",
+        ["threshold", "logistic"],
+        rows={MAJORITY: {"threshold": chance, "logistic": chance}},
+        facts={"pairs": {"train": len(train), "dev": len(dev)}, "thresholds": {}},
+        baseline=MAJORITY,
+    )
+    for source in sources:
+        vectors = [freeze(source, *_sentences_and_spans(part), folder=folder) for part in (train, dev)]
+        for row in source.rows:
+            progress(row.name)
+            pairs = [part.row(row) for part in vectors]
+            train_N, dev_M = (pair_cosines(both_ND[::2], both_ND[1::2]) for both_ND in pairs)
+            threshold = best_threshold(train_N, train_gold)
+            features_NF, dev_features = (_features(both_ND[::2], both_ND[1::2]) for both_ND in pairs)
+            head = fit(
+                features_NF[~is_held_out],
+                train_gold[~is_held_out].astype(np.int64),
+                num_labels=2,
+                dev_vectors=features_NF[is_held_out],
+                dev_labels=train_gold[is_held_out],
+                strengths=STRENGTHS,
+                device=device,
+            )
+            report.rows[row.name] = {
+                "threshold": float(((dev_M >= threshold) == dev_gold).mean()),
+                "logistic": head.accuracy(dev_features, dev_gold),
+            }
+            report.facts["thresholds"][row.name] = round(float(threshold), 4)
+    return report
+
+
+def best_threshold(values_N: np.ndarray, gold_N: np.ndarray) -> float:
+    """The value from which on "yes" is right most often; of equals the smallest.
+
+    Example:
+        >>> best_threshold(np.array([0.1, 0.4, 0.3]), np.array([False, True, True]))
+        0.3
+    """
+    candidates = np.unique(values_N)
+    positive, negative = np.sort(values_N[gold_N]), np.sort(values_N[~gold_N])
+    right = len(positive) - np.searchsorted(positive, candidates) + np.searchsorted(negative, candidates)
+    return float(candidates[int(np.argmax(right))])
+
+
+def _held_out(pairs: Sequence[Pair], seed: int) -> np.ndarray:
+    """(N,) which pairs the penalty is chosen on: all those of some words, since dev has other words too."""
+    words = sorted({pair.word for pair in pairs})
+    if len(words) < 2:
+        raise InputError("expected training pairs of at least two words, found one: the head must be tried on another")
+    count = max(1, round(HELD_OUT_SHARE * len(words)))
+    chosen = {words[place] for place in np.random.default_rng(seed).permutation(len(words))[:count]}
+    return np.array([pair.word in chosen for pair in pairs])
+
+
+def _sentences_and_spans(pairs: Sequence[Pair]) -> tuple[list[list[str]], list[Span]]:
+    sentences = [sentence for pair in pairs for sentence in pair.sentences]
+    places = [place for pair in pairs for place in pair.places]
+    return sentences, [Span(number, place, place + 1) for number, place in enumerate(places)]
+
+
+def _features(first_ND: np.ndarray, second_ND: np.ndarray) -> np.ndarray:
+    first_ND, second_ND = unit(first_ND), unit(second_ND)
+    products_ND = first_ND * second_ND
+    return np.concatenate([products_ND, np.abs(first_ND - second_ND), products_ND.sum(1, keepdims=True)], axis=1)

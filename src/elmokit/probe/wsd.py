@@ -1,0 +1,162 @@
+"""Word senses by layer: the nearest mean vector of a sense, as in the paper's Table 5.
+
+Arrives: a text with senses to learn from (SemCor), evaluation sets, WordNet's first senses, sources of vectors. Leaves:
+F1 a set and over all of them, for each row, beside the first sense of everything. Nothing is fitted: a sense is the
+mean of its training vectors, an instance takes the nearest sense of its lemma by cosine, and a lemma that the training
+text does not have takes its first sense in WordNet.
+
+Shapes: N instances, S senses, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from elmokit.errors import InputError
+from elmokit.probe.cosines import unit
+from elmokit.probe.frozen import freeze
+from elmokit.probe.report import Report
+from elmokit.probe.sense_data import POS_OF_NUMBER, Instance, SenseText, WordNet
+from elmokit.probe.sources import Source
+
+__all__ = ["FIRST_SENSE", "SenseMeans", "f1_by_set", "probe_senses"]
+
+FIRST_SENSE = "first sense"
+ALL = "ALL"
+
+
+class SenseMeans:
+    """The mean vector of each sense of a training text.
+
+    Arguments:
+        instances: N annotated words.
+        vectors_ND: (N, D) their vectors.
+    """
+
+    def __init__(self, instances: Sequence[Instance], vectors_ND: np.ndarray) -> None:
+        pairs = [(place, sense) for place, instance in enumerate(instances) for sense in instance.senses]
+        self.senses = sorted({sense for _, sense in pairs})
+        row_of = {sense: row for row, sense in enumerate(self.senses)}
+        sums_SD = np.zeros((len(self.senses), vectors_ND.shape[1]), np.float32)
+        rows = np.array([row_of[sense] for _, sense in pairs])
+        order = np.argsort(rows, kind="stable")  # one run of rows a sense, summed at once
+        places = np.array([place for place, _ in pairs])[order]
+        starts = np.searchsorted(rows[order], np.arange(len(self.senses)))
+        for row, (start, stop) in enumerate(zip(starts, [*starts[1:], len(order)], strict=True)):
+            sums_SD[row] = vectors_ND[places[start:stop]].mean(axis=0)
+        # Cosine leaves lengths out, so means may be scaled now.
+        self._means_SD = unit(sums_SD)
+        self._rows_of: dict[tuple[str, str], list[int]] = {}
+        for sense, row in row_of.items():
+            lemma, _, rest = sense.partition("%")
+            self._rows_of.setdefault((lemma, POS_OF_NUMBER[rest[0]]), []).append(row)
+
+    def nearest(self, instance: Instance, vector_D: np.ndarray) -> str | None:
+        """The sense of the instance's lemma whose mean is nearest; `None` for a lemma that was never seen."""
+        rows = self._rows_of.get((instance.lemma, instance.pos))
+        if rows is None:
+            return None
+        return self.senses[rows[int(np.argmax(self._means_SD[rows] @ vector_D))]]
+
+
+def f1_by_set(instances: Sequence[Instance], answers: Sequence[str | None]) -> dict[str, float]:
+    """F1 of each set and over all: an answer is right if it is one of the gold senses; no answer costs recall.
+
+    Example:
+        >>> from elmokit.probe.frozen import Span
+        >>> dog = Instance("a", Span(0, 0, 1), "dog", "NOUN", ("dog%1:05:00::",))
+        >>> f1_by_set([dog, dog], ["dog%1:05:00::", None])
+        {'a': 0.6666666666666666, 'ALL': 0.6666666666666666}
+    """
+    counts: dict[str, list[int]] = {}
+    for instance, answer in zip(instances, answers, strict=True):
+        for name in (instance.dataset, ALL):
+            right, answered, total = counts.get(name, (0, 0, 0))
+            counts[name] = [right + (answer in instance.senses), answered + (answer is not None), total + 1]
+    # 2PR / (P + R) with P = right / answered and R = right / total.
+    scores = {name: 2 * right / (answered + total) for name, (right, answered, total) in counts.items()}
+    scores[ALL] = scores.pop(ALL)  # last
+    return scores
+
+
+def probe_senses(
+    sources: Sequence[Source],
+    *,
+    train: SenseText,
+    test: SenseText,
+    wordnet: WordNet,
+    folder: Path,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Report:
+    """F1 of the nearest sense mean, for each row of each source.
+
+    Arguments:
+        sources: what to probe.
+        train: the text that sense means are taken from.
+        test: the instances to be scored on, of one set or several.
+        wordnet: its first sense is the answer for a lemma that `train` has not; keys of `train` that it does not
+            have, from other versions of it, are left out.
+        folder: where vectors are kept.
+        progress: told the name of each row before it is probed.
+    """
+    instances = test.instances
+    learned = _with_senses_of(wordnet, train.instances)
+    first = [wordnet.first.get((instance.lemma, instance.pos)) for instance in instances]
+    if not any(first):
+        raise InputError("none of the test words is in the list of first senses: is it WordNet's index.sense?")
+    seen = {
+        (sense.partition("%")[0], POS_OF_NUMBER[sense.partition("%")[2][0]])
+        for instance in learned
+        for sense in instance.senses
+    }
+    num_backed_off = sum((instance.lemma, instance.pos) not in seen for instance in instances)
+    baseline = f1_by_set(instances, first)
+    report = Report(
+        "wsd",
+        f"word senses by the nearest mean, F1: {len(learned):,} training and {len(instances):,} test words",
+        list(baseline) if len(baseline) > 2 else [ALL],
+        rows={FIRST_SENSE: baseline},
+        facts={
+            "instances": {"train": len(learned), **_sizes(instances)},
+            "train_instances_left_out": len(train.instances) - len(learned),
+            "first_sense_for_unseen_lemmas": num_backed_off,
+        },
+        baseline=FIRST_SENSE,
+    )
+    report.notes.append(
+        f"{num_backed_off:,} test words have a lemma that the training text has not: their first sense is taken"
+    )
+    if num_left_out := len(train.instances) - len(learned):
+        report.notes.append(f"{num_left_out:,} training words have a sense that this WordNet has not: left out")
+    for source in sources:
+        trained = freeze(source, train.sentences, [one.span for one in learned], folder=folder)
+        tested = freeze(source, test.sentences, [one.span for one in instances], folder=folder)
+        for row in source.rows:
+            progress(row.name)
+            means = SenseMeans(learned, trained.row(row))
+            found = [means.nearest(*pair) for pair in zip(instances, tested.row(row), strict=True)]
+            answers = [answer or back_off for answer, back_off in zip(found, first, strict=True)]
+            report.rows[row.name] = f1_by_set(instances, answers)
+    return report
+
+
+def _with_senses_of(wordnet: WordNet, instances: Sequence[Instance]) -> list[Instance]:
+    """The instances with those of their senses that WordNet has; those that are left with none are left out."""
+    kept = [
+        instance._replace(senses=tuple(sense for sense in instance.senses if sense in wordnet.keys))
+        for instance in instances
+    ]
+    kept = [instance for instance in kept if instance.senses]
+    if not kept:
+        raise InputError("none of the training senses is in WordNet's index.sense: are both of the same version?")
+    return kept
+
+
+def _sizes(instances: Sequence[Instance]) -> Mapping[str, int]:
+    sizes: dict[str, int] = {}
+    for instance in instances:
+        sizes[instance.dataset] = sizes.get(instance.dataset, 0) + 1
+    return {**sizes, ALL: len(instances)}
