@@ -10,6 +10,7 @@ Shapes: B batch, W words with boundaries, U distinct words, C columns of ids, P 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 import torch
@@ -84,16 +85,19 @@ class BatchReader:
 
     def _word_vectors(self, sentences: Sequence[Sequence[Word]], num_words: int) -> Tensor:
         """Context-free vectors (B, W, P) with the boundaries in place, zeros behind each sentence's end."""
-        numbers: dict[Word, int] = {}
-        padding, begin, end, first_word = 0, 1, 2, 3
+        padding, begin, end, first_word = range(4)
+        running = list(chain.from_iterable(sentences))
+        distinct = list(dict.fromkeys(running))
+        numbers = dict(zip(distinct, range(first_word, first_word + len(distinct)), strict=True))
+        # A sentence without words still has its boundaries; in carry mode its row reads them, as in AllenNLP.
+        lengths_B = np.fromiter(map(len, sentences), np.int64, len(sentences))
         places_BW = np.full((len(sentences), num_words), padding, dtype=np.int64)
-        for row, words in enumerate(sentences):
-            # A sentence without words still has its boundaries; in carry mode its row reads them, as in AllenNLP.
-            places_BW[row, 0] = begin
-            places_BW[row, 1 : len(words) + 1] = [numbers.setdefault(word, first_word + len(numbers)) for word in words]
-            places_BW[row, len(words) + 1] = end
+        places_BW[:, 0] = begin
+        places_BW[np.arange(len(sentences)), lengths_B + 1] = end
+        within_BW = np.arange(num_words - NUM_BOUNDARIES) < lengths_B[:, None]
+        places_BW[:, 1:-1][within_BW] = np.fromiter(map(numbers.__getitem__, running), np.int64, len(running))
         boundaries_2P = self._boundary_vectors()
-        vectors_UP = self.cache.vectors(list(numbers), self._encode_words) if numbers else boundaries_2P[:0]
+        vectors_UP = self.cache.vectors(distinct, self._encode_words) if distinct else boundaries_2P[:0]
         table_UP = torch.cat([torch.zeros_like(boundaries_2P[:1]), boundaries_2P, vectors_UP])
         places_N = torch.from_numpy(places_BW.reshape(-1)).to(table_UP.device)
         return table_UP.index_select(0, places_N).reshape(len(sentences), num_words, -1)
