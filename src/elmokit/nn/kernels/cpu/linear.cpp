@@ -1,0 +1,175 @@
+// Packing weights, linear maps, and highways: what is multiplied with rows that need no history.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "memory.hpp"
+#include "panels.hpp"
+#include "pool.hpp"
+
+namespace elmokit {
+namespace {
+
+enum Activation { NONE, RELU, SIGMOID, TANH };
+
+INLINE Floats activated(Floats values, int activation) {
+    switch (activation) {
+        case RELU: return values < 0.0f ? Floats{} : values;
+        case SIGMOID: return sigmoid(values);
+        case TANH: return hyperbolic_tangent(values);
+        default: return values;
+    }
+}
+
+// Large pages spare the walk through the page table at every panel.
+void ask_for_large_pages(void* memory, long bytes) {
+#if defined(MADV_HUGEPAGE)
+    const uintptr_t page = sysconf(_SC_PAGESIZE);
+    const uintptr_t from = (reinterpret_cast<uintptr_t>(memory) + page - 1) / page * page;
+    const uintptr_t to = (reinterpret_cast<uintptr_t>(memory) + bytes) / page * page;
+    if (from < to) madvise(reinterpret_cast<void*>(from), to - from, MADV_HUGEPAGE);
+#endif
+}
+
+// Shared by linear maps and highways: every thread takes some panels for all rows, or some rows where rows abound.
+template <class Kind, class Use>
+void multiply_all(const Kind& weights, const float* inputs, long num_rows, int num_threads, const Use& use) {
+    const long inner = weights.shape.inner, num_panels = weights.shape.num_panels();
+    // Rows that stay in the cache of a core while the panels pass by.
+    const long rows_a_block = std::max<long>(4 * ROWS, (256 << 10) / 4 / inner / ROWS * ROWS);
+    in_parallel(num_threads, [&](int thread, int num_threads) {
+        const bool by_rows = num_rows >= num_threads * rows_a_block / 2 || num_panels < num_threads;
+        const auto [first_row, last_row] = by_rows ? share(num_rows, thread, num_threads) : std::pair(0L, num_rows);
+        const auto [first, last] = by_rows ? std::pair(0L, num_panels) : share(num_panels, thread, num_threads);
+        thread_local Buffer memory;
+        for (long from = first_row; from < last_row; from += rows_a_block) {
+            const long rows = std::min(rows_a_block, last_row - from);
+            const Rows<Kind> block(inputs + from * inner, inner, rows, memory);
+            for (long panel = first; panel < last; ++panel)
+                multiply(weights, panel, block.values, block.stride, block.scales, rows,
+                    [&](long row, const float* values) { use(panel, from + row, values); });
+        }
+    });
+}
+
+template <class Kind>
+void linear(
+    const Kind& weights, const float* inputs, long num_rows, int activation, float* outputs, int num_threads) {
+    const long columns = weights.shape.columns;
+    multiply_all(weights, inputs, num_rows, num_threads, [&](long panel, long row, const float* values) {
+        alignas(64) float results[PANEL];
+        for (int v = 0; v < PANEL; v += LANES)
+            store(results + v, activated(load(values + v) + load(weights.bias + panel * PANEL + v), activation));
+        const long first = panel * PANEL;
+        std::memcpy(outputs + row * columns + first, results, 4 * std::min<long>(PANEL, columns - first));
+    });
+}
+
+// Groups: the gate, then the transformation (see `Highway` in word_encoder.py).
+template <class Kind>
+void highway(const Kind& weights, const float* inputs, long num_rows, float* outputs, int num_threads) {
+    constexpr int HALF = PANEL / 2;
+    const long columns = weights.shape.columns;
+    multiply_all(weights, inputs, num_rows, num_threads, [&](long panel, long row, const float* values) {
+        const long first = panel * HALF, count = std::min<long>(HALF, columns - first);
+        const float* bias = weights.bias + panel * PANEL;
+        alignas(64) float results[HALF] = {};
+        std::memcpy(results, inputs + row * columns + first, 4 * count);
+        for (int v = 0; v < HALF; v += LANES) {
+            const Floats gate = sigmoid(load(values + v) + load(bias + v));
+            const Floats transformed = activated(load(values + HALF + v) + load(bias + HALF + v), RELU);
+            const Floats before = load(results + v);
+            store(results + v, before + gate * (transformed - before));
+        }
+        std::memcpy(outputs + row * columns + first, results, 4 * count);
+    });
+}
+
+}  // namespace
+}  // namespace elmokit
+
+using namespace elmokit;
+
+extern "C" {
+
+const char* elmokit_instructions() {
+#if defined(__AVX512VNNI__)
+    return "AVX-512 with VNNI";
+#elif defined(__AVX512F__)
+    return "AVX-512";
+#elif defined(__AVXVNNI__)
+    return "AVX2 with VNNI";
+#elif defined(__AVX2__)
+    return "AVX2";
+#else
+    return "the compiler's vectors";
+#endif
+}
+
+// A number that depends on 16 values of each tensor, spread over it.
+long elmokit_some_values(long num_tensors, const float* const* tensors, const long* counts) {
+    uint64_t mixed = 14695981039346656037u;
+    for (long tensor = 0; tensor < num_tensors; ++tensor)
+        for (long sample = 0; sample < 16 && counts[tensor] > 0; ++sample) {
+            uint32_t bits;
+            std::memcpy(&bits, tensors[tensor] + (counts[tensor] - 1) * sample / 15, 4);
+            mixed = (mixed ^ bits) * 1099511628211u;
+        }
+    return static_cast<long>(mixed >> 1);
+}
+
+long elmokit_packed_bytes(int quantises, long inner, long columns, long groups) {
+    const Shape shape{inner, columns, groups};
+    return quantises ? Quantised::bytes(shape) : Exact::bytes(shape);
+}
+
+// Element (k, n) of the matrix is values[k * down + n * across]; it has groups * columns columns. No bias: null.
+void elmokit_pack(
+    int quantises, long inner, long columns, long groups, const float* values, long down, long across,
+    const float* bias, void* memory) {
+    const Shape shape{inner, columns, groups};
+    ask_for_large_pages(memory, elmokit_packed_bytes(quantises, inner, columns, groups));
+    (quantises ? Quantised::pack : Exact::pack)(shape, Matrix{values, down, across}, bias, memory);
+}
+
+void elmokit_linear(
+    int quantises, long inner, long columns, const void* memory, const float* inputs, long num_rows, int activation,
+    float* outputs, int num_threads) {
+    const Shape shape{inner, columns, 1};
+    if (quantises)
+        linear(Quantised(shape, memory), inputs, num_rows, activation, outputs, num_threads);
+    else
+        linear(Exact(shape, memory), inputs, num_rows, activation, outputs, num_threads);
+}
+
+void elmokit_highway(
+    int quantises, long width, const void* memory, const float* inputs, long num_rows, float* outputs,
+    int num_threads) {
+    const Shape shape{width, width, 2};
+    if (quantises)
+        highway(Quantised(shape, memory), inputs, num_rows, outputs, num_threads);
+    else
+        highway(Exact(shape, memory), inputs, num_rows, outputs, num_threads);
+}
+
+// Whether the kernels work here: 0, or the number of what does not.
+int elmokit_check() {
+    constexpr long WIDTH = PANEL + 3, ROWS_HERE = ROWS + 1;
+    std::vector<float> weights(WIDTH * WIDTH), inputs(ROWS_HERE * WIDTH), outputs(inputs.size());
+    for (size_t place = 0; place < weights.size(); ++place) weights[place] = static_cast<float>(place % 255) - 127;
+    for (size_t place = 0; place < inputs.size(); ++place) inputs[place] = static_cast<float>(place * 7 % 255) - 127;
+    for (int quantises = 0; quantises < 2; ++quantises) {
+        std::vector<float> memory(elmokit_packed_bytes(quantises, WIDTH, WIDTH, 1) / 4);
+        elmokit_pack(quantises, WIDTH, WIDTH, 1, weights.data(), WIDTH, 1, nullptr, memory.data());
+        elmokit_linear(quantises, WIDTH, WIDTH, memory.data(), inputs.data(), ROWS_HERE, NONE, outputs.data(), 2);
+        for (long row = 0; row < ROWS_HERE; ++row)
+            for (long column = 0; column < WIDTH; ++column) {
+                double sum = 0;
+                for (long k = 0; k < WIDTH; ++k) sum += inputs[row * WIDTH + k] * weights[k * WIDTH + column];
+                const double far = std::fabs(outputs[row * WIDTH + column] - sum);
+                if (!(far <= (quantises ? 127.0 * 127 * WIDTH / 64 : 1.0))) return 1 + quantises;
+            }
+    }
+    return 0;
+}
+
+}  // extern "C"

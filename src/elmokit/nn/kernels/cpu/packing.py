@@ -1,0 +1,102 @@
+"""Weights laid out as the C++ kernels read them, made once and remembered as long as the weights live.
+
+A change of the weights is noticed: by another tensor, by torch's count of in-place changes, and by a few values that are
+read at every call, which shows what goes past that count (`weight.data.mul_(2)`). Nothing is stored in modules, so
+copies and pickles of them know nothing of it.
+
+Shapes: K inner dimension, M columns.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from ctypes import c_long, c_void_p
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from elmokit.nn.kernels.cpu.building import library, why_no_library
+
+__all__ = ["Packed", "Precision", "can_run", "pack", "remembered"]
+
+Precision = Literal["float32", "int8"]
+
+
+class Packed(NamedTuple):
+    """One matrix in panels (`panels.hpp`), with its bias."""
+
+    memory: Tensor  # bytes
+    quantises: bool
+    inner: int
+    columns: int  # of one group
+    groups: int
+
+
+class _Entry(NamedTuple):
+    owners: tuple[weakref.ref[Tensor], ...]
+    version: tuple[object, ...]
+    packed: tuple[Packed, ...]
+
+
+_entries: dict[tuple[object, ...], _Entry] = {}
+
+
+def can_run(*tensors: Tensor | None) -> bool:
+    """Whether the C++ kernels take these: float32 on a CPU, no gradient wanted, and a library that was built."""
+    given = [tensor for tensor in tensors if tensor is not None]
+    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)):
+        return False
+    fits = all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in given)
+    return fits and why_no_library() is None
+
+
+def remembered(
+    owners: Sequence[Tensor | None], precision: Precision, make: Callable[[], tuple[Packed, ...]]
+) -> tuple[Packed, ...]:
+    """What `make` lays out of these weights; remembered until one of them changes or is gone."""
+    given = tuple(owner for owner in owners if owner is not None)
+    if any(owner.is_inference() for owner in given):
+        return make()  # torch does not count their changes
+    key = (precision, *map(id, owners))
+    version = (*((owner._version, owner.data_ptr()) for owner in given), _some_values(given))
+    entry = _entries.get(key)
+    if entry is not None and entry.version == version and all(map(_is_same, entry.owners, given)):
+        return entry.packed
+    made = make()
+
+    def forget(_: object) -> None:
+        _entries.pop(key, None)
+
+    _entries[key] = _Entry(tuple(weakref.ref(owner, forget) for owner in given), version, made)
+    return made
+
+
+def pack(weight_KM: Tensor, bias_M: Tensor | None = None, *, precision: Precision, groups: int = 1) -> Packed:
+    """A matrix that is used as `x @ weight`, and its bias, in panels; its columns lie group after group."""
+    inner, num_columns = weight_KM.shape
+    shape = (int(precision == "int8"), inner, num_columns // groups, groups)
+    memory = torch.empty(library().elmokit_packed_bytes(*shape), dtype=torch.uint8)
+    bias_M = None if bias_M is None else bias_M.contiguous()
+    bias_address = None if bias_M is None else bias_M.data_ptr()
+    library().elmokit_pack(*shape, weight_KM.data_ptr(), *weight_KM.stride(), bias_address, memory.data_ptr())
+    return Packed(memory, precision == "int8", inner, num_columns // groups, groups)
+
+
+def _is_same(owner: weakref.ref[Tensor], given: Tensor) -> bool:
+    return owner() is given
+
+
+def _some_values(tensors: Sequence[Tensor]) -> int:
+    """A number that depends on a few values of each tensor."""
+    addresses = (c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+    counts = (c_long * len(tensors))(*map(_extent, tensors))
+    return library().elmokit_some_values(len(tensors), addresses, counts)
+
+
+def _extent(tensor: Tensor) -> int:
+    """How many values lie from a tensor's first to its last."""
+    if tensor.numel() == 0:
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
