@@ -65,7 +65,7 @@ class Recurrence(NamedTuple):
     state: LayerState
 
 
-ENGINES = ("cudnn", "packed", "reference", "triton")
+ENGINES = ("cpu", "cudnn", "int8", "packed", "reference", "triton")
 TRITON_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 Run = Callable[[Sequence[Recurrence], Sequence[int], Clips], list[tuple[Tensor, LayerState]]]
 

@@ -1,7 +1,7 @@
 """C++ for processors: products with weights that were laid out once, in float32 and in int8.
 
-`building.py` compiles, `packing.py` lays weights out and remembers them, `linear.py` multiplies; the recurrence is called by
-`nn/engines/cpu.py`. The sources beside them know nothing of torch: they take pointers.
+`building.py` compiles, `packing.py` lays weights out and remembers them, `linear.py` multiplies; the recurrence is
+called by `nn/engines/cpu.py`. The sources beside them know nothing of torch: they take pointers.
 """
 
 from elmokit.nn.kernels.cpu.building import library, why_no_library

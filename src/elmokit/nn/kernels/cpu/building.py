@@ -28,7 +28,7 @@ COMPILERS = ("g++", "clang++", "c++")
 # Strict C++ would forbid a * b + c in one step (fp-contract), which is what the machine does best.
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-std=c++17", "-shared", "-fPIC", "-pthread")
 BUILD_SECONDS, TRIAL_SECONDS = 300, 60
-# Each function of the library: what it returns, what it takes (v nothing, i int, l long, p address, s text).
+# Each function of the library: what it returns, what it takes (v nothing, i int, l long, p address, f float, s text).
 SIGNATURES = {
     "elmokit_instructions": ("s", ""),
     "elmokit_some_values": ("l", "lpp"),
@@ -36,8 +36,18 @@ SIGNATURES = {
     "elmokit_pack": ("v", "illlpllpp"),
     "elmokit_linear": ("v", "illpplipi"),
     "elmokit_highway": ("v", "ilpplpi"),
+    "elmokit_lstmp": ("v", "iplllllpllffi"),
+    "elmokit_char_block": ("l", ""),
+    "elmokit_char_features": ("l", "pllllppppipi"),
 }
-_TYPES = {"v": None, "i": ctypes.c_int, "l": ctypes.c_long, "p": ctypes.c_void_p, "s": ctypes.c_char_p}
+_TYPES = {
+    "v": None,
+    "i": ctypes.c_int,
+    "l": ctypes.c_long,
+    "f": ctypes.c_float,
+    "p": ctypes.c_void_p,
+    "s": ctypes.c_char_p,
+}
 TRIAL = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).elmokit_check())"
 
 

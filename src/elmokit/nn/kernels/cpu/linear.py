@@ -1,8 +1,8 @@
 """Linear maps and highways by the C++ kernels, for inference.
 
-Arrives: rows of float32 on a CPU and weights as `nn.Linear` keeps them. Leaves: new rows. float32 differs from torch by the
-order of summation only; int8 rounds weights (one scale a column) and activations (one scale a row) to ±127. Call
-only where `can_run` says so.
+Arrives: rows of float32 on a CPU and weights as `nn.Linear` keeps them. Leaves: new rows. float32 differs from torch
+by the order of summation only; int8 rounds weights (one scale a column) and activations (one scale a row) to whole
+numbers within ±127. Call only where `can_run` says so.
 
 Shapes: N rows, K width in, M width out, F width of a highway.
 """
@@ -31,7 +31,7 @@ def packed_linear(
     activation: Activation = "none",
     precision: Precision = "float32",
 ) -> Tensor:
-    """activation(inputs @ weight.T + bias), (N, M)."""
+    """Linear map and activation, (N, M): activation(inputs @ weight.T + bias)."""
     (packed,) = remembered(
         (weight_MK, bias_M), precision, lambda: (pack(weight_MK.detach().T, bias_M, precision=precision),)
     )
@@ -51,7 +51,7 @@ def packed_highway(
     *,
     precision: Precision = "float32",
 ) -> Tensor:
-    """g * relu(transform(x)) + (1 - g) * x with g = sigmoid(gate(x)), (N, F).
+    """Highway, (N, F): g * relu(transform(x)) + (1 - g) * x with g = sigmoid(gate(x)).
 
     Arguments:
         inputs_NF: x.

@@ -1,8 +1,8 @@
 """Weights laid out as the C++ kernels read them, made once and remembered as long as the weights live.
 
-A change of the weights is noticed: by another tensor, by torch's count of in-place changes, and by a few values that are
-read at every call, which shows what goes past that count (`weight.data.mul_(2)`). Nothing is stored in modules, so
-copies and pickles of them know nothing of it.
+A change of the weights is noticed: by another tensor, by torch's count of in-place changes, and by a few values that
+are read at every call, which shows what goes past that count (`weight.data.mul_(2)`). Nothing is stored in modules,
+so copies and pickles of them know nothing of it.
 
 Shapes: K inner dimension, M columns.
 """
@@ -15,7 +15,7 @@ from ctypes import c_long, c_void_p
 from typing import Literal, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from elmokit.nn.kernels.cpu.building import library, why_no_library
 
@@ -46,10 +46,20 @@ _entries: dict[tuple[object, ...], _Entry] = {}
 def can_run(*tensors: Tensor | None) -> bool:
     """Whether the C++ kernels take these: float32 on a CPU, no gradient wanted, and a library that was built."""
     given = [tensor for tensor in tensors if tensor is not None]
-    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)):
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given):
         return False
-    fits = all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in given)
-    return fits and why_no_library() is None
+    return all(map(_is_plain, given)) and not _is_watched() and why_no_library() is None
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Float32 values that lie in this process's memory."""
+    return type(tensor) in (Tensor, nn.Parameter) and tensor.dtype == torch.float32 and tensor.device.type == "cpu"
+
+
+def _is_watched() -> bool:
+    """Whether torch records or replaces operations; it would not see those of a library."""
+    watched = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    return watched or torch._C._len_torch_dispatch_stack() > 0 or torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def remembered(
