@@ -112,10 +112,13 @@ class ByteScheme(Scheme):
         """How many words are longer than `max_length - 2` bytes or hold a NUL."""
         limit, words = self._num_bytes, _listed(words)
         try:
-            # A character has at most 4 bytes, so only words over a quarter of the limit need a closer look.
-            return sum("\0" in word or (4 * len(word) > limit and _num_bytes(word) > limit) for word in words)
+            text = "".join(words)
         except TypeError:
             raise _not_a_word(words) from None
+        # A character has at most 4 bytes, so most sentences need no closer look.
+        if "\0" not in text and max(map(len, words), default=0) * (1 if text.isascii() else 4) <= limit:
+            return 0
+        return sum("\0" in word or (4 * len(word) > limit and _num_bytes(word) > limit) for word in words)
 
     def _boundary(self, symbol: int) -> np.ndarray:
         ids_C = np.full(self.columns, PADDING + 1, dtype=np.int64)

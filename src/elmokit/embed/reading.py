@@ -103,12 +103,17 @@ class BatchReader:
         return table_UP.index_select(0, places_N).reshape(len(sentences), num_words, -1)
 
     def _encode_words(self, words: Sequence[Word]) -> Tensor:
+        if self.elmo.encoder.is_row_by_row:
+            return self._encoded(words)
         # Words of like length go through the convolutions together, which then skip the columns no word reaches.
         order = sorted(range(len(words)), key=lambda place: len(str(words[place])))
-        ids_UC = torch.from_numpy(self.elmo.scheme.word_ids([words[place] for place in order]))  # type: ignore[arg-type]
-        sorted_UP = self.elmo.encode_words(ids_UC.to(self.elmo.device))
+        sorted_UP = self._encoded([words[place] for place in order])
         back_U = torch.tensor(np.argsort(np.array(order)), device=sorted_UP.device)
         return sorted_UP[back_U]
+
+    def _encoded(self, words: Sequence[Word]) -> Tensor:
+        ids_UC = torch.from_numpy(self.elmo.scheme.word_ids(words))  # type: ignore[arg-type]
+        return self.elmo.encode_words(ids_UC.to(self.elmo.device))
 
     def _boundary_vectors(self) -> Tensor:
         boundaries_2P = self._boundaries_2P
