@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.config import LstmConfig
-from elmokit.nn.engines import Choice, Clips, LayerState, LstmpWeights, Recurrence, best_for, engine_named
-from elmokit.nn.kernels.cpu import Precision
+from elmokit.nn.engines import Choice, Clips, LayerState, LstmpWeights, Precision, Recurrence, best_for, engine_named
 from elmokit.nn.lstmp import Lstmp
 
 __all__ = ["BiLM", "BilmState"]
@@ -93,9 +92,7 @@ class BiLM(nn.Module):
     def engine(self) -> Choice:
         """The engine that runs the layers on this module's device, and why."""
         weight = next(self.parameters())
-        if self.precision == "int8":
-            return Choice("int8", f"asked for, on {weight.device.type}")
-        return best_for(weight.device, weight.dtype, self.clips)
+        return best_for(weight.device, weight.dtype, self.clips, precision=self.precision)
 
     def forward(
         self, words_BWP: Tensor, *, lengths: Sequence[int], state: BilmState | None = None

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Recurrence, engine_named
-from elmokit.nn.kernels.cpu import Precision, can_run, library
+from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Precision, Recurrence, engine_named
+from elmokit.nn.kernels.cpu import can_run, library
 from elmokit.nn.kernels.cpu.packing import Packed, pack, remembered
 
 __all__ = ["run", "run_in"]

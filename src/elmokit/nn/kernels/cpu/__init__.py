@@ -4,8 +4,9 @@
 called by `nn/engines/cpu.py`. The sources beside them know nothing of torch: they take pointers.
 """
 
+from elmokit.nn.engines import Precision
 from elmokit.nn.kernels.cpu.building import library, why_no_library
 from elmokit.nn.kernels.cpu.linear import packed_highway, packed_linear
-from elmokit.nn.kernels.cpu.packing import Precision, can_run
+from elmokit.nn.kernels.cpu.packing import can_run
 
 __all__ = ["Precision", "can_run", "library", "packed_highway", "packed_linear", "why_no_library"]

@@ -14,8 +14,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from elmokit.nn.engines import Precision
 from elmokit.nn.kernels.cpu.building import library
-from elmokit.nn.kernels.cpu.packing import Precision, pack, remembered
+from elmokit.nn.kernels.cpu.packing import pack, remembered
 
 __all__ = ["Activation", "packed_highway", "packed_linear"]
 

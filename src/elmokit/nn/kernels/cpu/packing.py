@@ -12,16 +12,16 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from ctypes import c_long, c_void_p
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
+from elmokit.nn.engines import Precision
 from elmokit.nn.kernels.cpu.building import library, why_no_library
 
-__all__ = ["Packed", "Precision", "can_run", "pack", "remembered"]
-
-Precision = Literal["float32", "int8"]
+__all__ = ["Packed", "can_run", "pack", "remembered"]
 
 
 class Packed(NamedTuple):
@@ -57,9 +57,14 @@ def _is_plain(tensor: Tensor) -> bool:
 
 
 def _is_watched() -> bool:
-    """Whether torch records or replaces operations; it would not see those of a library."""
-    watched = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    return watched or torch._C._len_torch_dispatch_stack() > 0 or torch._C._functorch.peek_interpreter_stack() is not None
+    """Whether torch records, replaces or differentiates operations forward; it would not see those of a library."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._get_tracing_state() is not None
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._functorch.peek_interpreter_stack() is not None  # type: ignore[attr-defined]
+        or forward_ad._current_level >= 0
+    )
 
 
 def remembered(
