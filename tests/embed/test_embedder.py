@@ -171,9 +171,6 @@ def test_wrong_choices_are_refused(elmo):
         Embedder(elmo, state="warm")
     with pytest.raises(InputError, match="cache_words"):
         Embedder(elmo, cache_words=-1)
-    for precision in ("bfloat16", "int8"):
-        with pytest.raises(EngineError, match="not available yet"):
-            Embedder(elmo, precision=precision)
     with pytest.raises(EngineError, match="float64"):
         Embedder.from_pretrained("no-such-model", precision="float64")
 

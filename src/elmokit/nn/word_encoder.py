@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.config import CharConfig, ElmoConfig, WordConfig
-from elmokit.nn.engines import why_no_triton
-from elmokit.nn.kernels.cpu import Precision, can_run, packed_highway, packed_linear
+from elmokit.nn.engines import Precision, why_no_triton
+from elmokit.nn.kernels.cpu import can_run, packed_highway, packed_linear
 from elmokit.nn.kernels.cpu.char_cnn import Filter, character_features, has_tables
 
 __all__ = ["CharCnn", "Highway", "WordEncoder", "WordTable", "distinct_rows"]
