@@ -93,15 +93,15 @@ extern "C" {
 
 const char* elmokit_instructions() {
 #if defined(__AVX512VNNI__)
-    return "AVX-512 with VNNI";
+    return "AVX-512 and VNNI";
 #elif defined(__AVX512F__)
     return "AVX-512";
 #elif defined(__AVXVNNI__)
-    return "AVX2 with VNNI";
+    return "AVX2 and VNNI";
 #elif defined(__AVX2__)
     return "AVX2";
 #else
-    return "the compiler's vectors";
+    return "vectors of the compiler";
 #endif
 }
 

@@ -53,7 +53,7 @@ def can_run(*tensors: Tensor | None) -> bool:
 
 def _is_plain(tensor: Tensor) -> bool:
     """Float32 values that lie in this process's memory."""
-    return type(tensor) in (Tensor, nn.Parameter) and tensor.dtype == torch.float32 and tensor.device.type == "cpu"
+    return type(tensor) in (Tensor, nn.Parameter) and tensor.dtype == torch.float32 and tensor.is_cpu
 
 
 def _is_watched() -> bool:
