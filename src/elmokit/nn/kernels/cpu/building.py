@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 __all__ = ["FOLDER_VARIABLE", "library", "why_no_library"]
@@ -26,7 +27,7 @@ FOLDER_VARIABLE = "ELMOKIT_KERNELS"
 
 COMPILERS = ("g++", "clang++", "c++")
 # Strict C++ would forbid a * b + c in one step (fp-contract), which is what the machine does best.
-FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-std=c++17", "-shared", "-fPIC", "-pthread")
+FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-std=c++17", "-fPIC", "-pthread")
 BUILD_SECONDS, TRIAL_SECONDS = 300, 60
 # Each function of the library: what it returns, what it takes (v nothing, i int, l long, p address, f float, s text).
 SIGNATURES = {
@@ -142,12 +143,19 @@ def _check_owner(path: Path) -> None:
 
 
 def _compile(compiler: str, sources: list[Path], new: Path) -> None:
-    command = [compiler, *FLAGS, *map(str, sources), "-o", str(new)]
+    objects = [str(new.with_name(f"{source.stem}.o")) for source in sources]
+    commands = [["-c", str(source), "-o", made] for source, made in zip(sources, objects, strict=True)]
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(lambda command: _run(compiler, *FLAGS, *command), commands))
+    _run(compiler, *FLAGS, "-shared", *objects, "-o", str(new))
+
+
+def _run(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=BUILD_SECONDS)
-    if done.returncode or not new.exists():
+    if done.returncode or not Path(command[-1]).exists():
         said = [line for line in done.stderr.splitlines() if line.strip()] or ["said nothing"]
         told = next((line for line in said if "error" in line), said[-1])
-        raise _NoLibraryError(f"{compiler} could not compile it: {told.strip()}")
+        raise _NoLibraryError(f"{command[0]} could not compile it: {told.strip()}")
 
 
 def _try_out(new: Path) -> None:
