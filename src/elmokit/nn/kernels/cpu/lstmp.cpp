@@ -76,10 +76,10 @@ struct Shared<Quantised> {
 // The gates of LANES cells of one row, their inputs already summed; the cell is renewed, the gated output returned.
 INLINE Floats renew(const float* from_inputs, const float* from_outputs, float* cell, Floats clip) {
     const auto gate = [&](int number) { return load(from_inputs + number * LANES) + load(from_outputs + number * LANES); };
-    const Floats kept = sigmoid(gate(2)) * load(cell) + sigmoid(gate(0)) * hyperbolic_tangent(gate(1));
+    const Floats kept = sigmoid(gate(2)) * load(cell) + sigmoid_times_tanh(gate(0), gate(1));
     const Floats clipped = clamped(kept, clip);
     store(cell, clipped);
-    return sigmoid(gate(3)) * hyperbolic_tangent(clipped);
+    return sigmoid_times_tanh(gate(3), clipped);
 }
 
 template <class Kind>

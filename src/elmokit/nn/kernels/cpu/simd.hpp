@@ -45,10 +45,21 @@ INLINE void store(float* to, Floats values) { std::memcpy(to, &values, sizeof va
 
 INLINE Floats all(float value) { return value - Floats{}; }
 
-INLINE Floats clamped(Floats values, Floats bound) {
-    values = values > bound ? bound : values;
-    return values < -bound ? -bound : values;
+#if defined(__AVX512F__)
+INLINE Floats smaller(Floats bound, Floats values) { return (Floats)_mm512_min_ps((__m512)bound, (__m512)values); }
+INLINE Floats larger(Floats bound, Floats values) { return (Floats)_mm512_max_ps((__m512)bound, (__m512)values); }
+// A first guess of 14 bits and one step of Newton's: half the time of a division, the same error within 1 ulp.
+INLINE Floats reciprocal(Floats x) {
+    const Floats guess = (Floats)_mm512_rcp14_ps((__m512)x);
+    return guess + guess * (1.0f - x * guess);
 }
+#else
+INLINE Floats smaller(Floats bound, Floats values) { return bound < values ? bound : values; }
+INLINE Floats larger(Floats bound, Floats values) { return bound > values ? bound : values; }
+INLINE Floats reciprocal(Floats x) { return 1.0f / x; }
+#endif
+
+INLINE Floats clamped(Floats values, Floats bound) { return larger(-bound, smaller(bound, values)); }
 
 // e^x for x within ±87, error below 2 ulp: x = n ln 2 + r, the Taylor polynomial of e^r, n added to the exponent.
 INLINE Floats exponential(Floats x) {
@@ -66,7 +77,7 @@ INLINE Floats exponential(Floats x) {
     return (Floats)((Ints)p + ((Ints)shifted << 23));
 }
 
-INLINE Floats sigmoid(Floats x) { return 1.0f / (1.0f + exponential(clamped(-x, all(87.0f)))); }
+INLINE Floats sigmoid(Floats x) { return reciprocal(1.0f + exponential(clamped(-x, all(87.0f)))); }
 
 INLINE Floats hyperbolic_tangent(Floats x) {
     const Floats square = x * x;
@@ -76,8 +87,14 @@ INLINE Floats hyperbolic_tangent(Floats x) {
     p = p * square + 1.33314422036e-1f;
     p = p * square - 3.33332819422e-1f;
     p = p * square * x + x;  // near 0, where the quotient below would lose digits
-    const Floats far = 1.0f - 2.0f / (exponential(clamped(x + x, all(40.0f))) + 1.0f);
+    const Floats far = 1.0f - 2.0f * reciprocal(exponential(clamped(x + x, all(40.0f))) + 1.0f);
     return square < 0.390625f ? p : far;
+}
+
+// sigmoid(x) * tanh(y) with one division; the error is below 3e-7, absolutely.
+INLINE Floats sigmoid_times_tanh(Floats x, Floats y) {
+    const Floats a = exponential(clamped(-x, all(40.0f))), b = exponential(clamped(y + y, all(40.0f)));
+    return (b - 1.0f) * reciprocal((1.0f + a) * (b + 1.0f));
 }
 
 }  // namespace elmokit
