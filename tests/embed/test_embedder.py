@@ -284,16 +284,16 @@ def test_carry_is_for_one_thread_at_a_time(elmo):
 
 
 class ScarceMemory:
-    """A `read` that fails when more than so many rows come."""
+    """A `read_packed` that fails when more than so many rows come."""
 
     def __init__(self, elmo, most, problem):
-        self.read, self.most, self.problem, self.rows = elmo.read, most, problem, []
+        self.read, self.most, self.problem, self.rows = elmo.bilm.read_packed, most, problem, []
 
-    def __call__(self, words_BWP, lengths, state=None):
-        self.rows.append(len(lengths))
-        if len(lengths) > self.most:
+    def __call__(self, words, batch_sizes, state):
+        self.rows.append(batch_sizes[0])
+        if batch_sizes[0] > self.most:
             raise self.problem
-        return self.read(words_BWP, lengths, state)
+        return self.read(words, batch_sizes, state)
 
 
 OUT_OF_MEMORY = [
@@ -309,20 +309,20 @@ OUT_OF_MEMORY = [
 def test_a_batch_too_big_for_the_memory_is_halved(elmo, state, problem, monkeypatch):
     expected = [Embedder(elmo, state=state).embed(SENTENCES * 2, layers="all", batch_size=n) for n in (5, 5)][0]
     scarce = ScarceMemory(elmo, 2, problem)
-    monkeypatch.setattr(elmo, "read", scarce)
+    monkeypatch.setattr(elmo.bilm, "read_packed", scarce)
     embedder = Embedder(elmo, state=state)
     assert_close(embedder.embed(SENTENCES * 2, layers="all", batch_size=5), expected)
     assert max(scarce.rows) == 5 and 2 in scarce.rows
 
 
 def test_one_sentence_too_big_for_the_memory_is_a_clear_error(elmo, monkeypatch):
-    monkeypatch.setattr(elmo, "read", ScarceMemory(elmo, 0, MemoryError()))
+    monkeypatch.setattr(elmo.bilm, "read_packed", ScarceMemory(elmo, 0, MemoryError()))
     with pytest.raises(EngineError, match="single sentence of 30 words"):
         Embedder(elmo).embed(SENTENCES)
 
 
 def test_another_failure_is_not_taken_for_a_lack_of_memory(elmo, monkeypatch):
-    monkeypatch.setattr(elmo, "read", ScarceMemory(elmo, 0, RuntimeError("shapes do not match")))
+    monkeypatch.setattr(elmo.bilm, "read_packed", ScarceMemory(elmo, 0, RuntimeError("shapes do not match")))
     with pytest.raises(RuntimeError, match="shapes do not match"):
         Embedder(elmo).embed(SENTENCES)
 
