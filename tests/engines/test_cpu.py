@@ -107,7 +107,7 @@ def test_company_and_threads_do_not_change_a_bit(monkeypatch):
     alone = outputs("cpu", Recurrence(words, problem.weights, state), [3, 3, 3])
     assert torch.equal(alone, torch.cat([together[step * 20 :][rows] for step in range(3)]))
     for threads in (1, 2, 3, 7):
-        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        monkeypatch.setattr(cpu, "num_threads", lambda products, threads=threads: threads)
         assert torch.equal(outputs("cpu", problem, [20, 20, 20]), together)
 
 
@@ -177,3 +177,14 @@ def test_after_a_fork_the_child_has_threads_of_its_own():
     if child == 0:
         os._exit(0 if torch.equal(outputs("cpu", problem), expected) else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_threads_are_those_of_torch_and_of_the_process_where_the_work_is_worth_it(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(4), raising=False)
+    assert [packing.num_threads(products) for products in (0, 10**5, 5 * 10**5, 10**9)] == [1, 1, 2, 4]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert packing.num_threads(10**9) == 3
+    pair = [recurrence(num_rows=1, cell_dim=90, output_dim=33)] * 2
+    assert [cpu._threads_for(pair, steps) for steps in (1, 10, 1000)] == [1, 1, 2]
+    assert cpu._threads_for([recurrence(num_rows=400)] * 2, 5) == 3

@@ -116,7 +116,7 @@ def test_cpu_gives_the_same_outputs_and_states(cpu_kernels, problem, block_words
     recurrences, batch_sizes, clips, dtype = problem
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpu, "BLOCK_BYTES", block_words * 16 * recurrences[0].state.cell_BH.shape[1])
-        patch.setattr(torch, "get_num_threads", lambda: threads)
+        patch.setattr(cpu, "num_threads", lambda products: threads)
         check_outputs_and_states("cpu", recurrences, batch_sizes, clips, dtype)
 
 

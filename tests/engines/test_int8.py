@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmokit.errors import EngineError
-from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Recurrence, engine_named
+from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Recurrence, cpu, engine_named
 
 pytestmark = pytest.mark.usefixtures("cpu_kernels")
 
@@ -71,7 +71,7 @@ def test_equal_to_its_emulation(seed, lengths, dims, projects, clips, threads):
     input_dim, output_dim = dims
     recurrence = random_recurrence(seed, sum(lengths), len(lengths), input_dim, output_dim + 3 * projects, output_dim)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "get_num_threads", lambda: threads)
+        patch.setattr(cpu, "num_threads", lambda products: threads)
         ((found, _),) = engine_named("int8")([recurrence], batch_sizes, clips)
     expected = emulated(recurrence, batch_sizes, clips)
     scale = expected.abs().amax() + 1e-3

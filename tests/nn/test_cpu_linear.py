@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
+from elmokit.nn.kernels.cpu import linear as cpu_linear
 from elmokit.nn.kernels.cpu import packed_highway, packed_linear
 from elmokit.nn.word_encoder import Highway
 
@@ -33,7 +34,7 @@ def test_linear_equals_torch(seed, num_rows, width_in, width_out, has_bias, acti
     bias = draw(seed + 2, width_out) if has_bias else None
     expected = ACTIVATIONS[activation](F.linear(inputs, weight, bias))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "get_num_threads", lambda: threads)
+        patch.setattr(cpu_linear, "num_threads", lambda products: threads)
         found = packed_linear(inputs, weight, bias, activation=activation)
         rounded = packed_linear(inputs, weight, bias, activation=activation, precision="int8")
     torch.testing.assert_close(found, expected, atol=5e-6, rtol=0)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Precision, Recurrence, engine_named
 from elmokit.nn.kernels.cpu import can_run, library
-from elmokit.nn.kernels.cpu.packing import Packed, pack, remembered
+from elmokit.nn.kernels.cpu.packing import Packed, num_threads, pack, remembered
 
 __all__ = ["run", "run_in"]
 
@@ -68,9 +68,16 @@ def run_in(
     library().elmokit_lstmp(
         precision == "int8", directions, len(recurrences), input_dim, cell_dim, output_dim, num_rows,
         (ctypes.c_long * len(batch_sizes))(*batch_sizes), len(batch_sizes), BLOCK_BYTES // (16 * cell_dim),
-        *(math.inf if bound is None else bound for bound in clips), torch.get_num_threads(),
+        *(math.inf if bound is None else bound for bound in clips), _threads_for(recurrences, len(batch_sizes)),
     )  # fmt: skip
     return results
+
+
+def _threads_for(recurrences: Sequence[Recurrence], num_steps: int) -> int:
+    """Threads of a direction meet at every step; a thread a direction only at the end."""
+    hidden_BP, cell_BH = recurrences[0].state
+    products_a_step = len(recurrences) * 5 * cell_BH.numel() * hidden_BP.shape[1]
+    return max(num_threads(products_a_step), min(len(recurrences), num_threads(products_a_step * num_steps)))
 
 
 def _pack(weights: LstmpWeights, precision: Precision) -> tuple[Packed, ...]:

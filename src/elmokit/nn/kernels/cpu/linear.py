@@ -16,7 +16,7 @@ from torch import Tensor
 
 from elmokit.nn.engines import Precision
 from elmokit.nn.kernels.cpu.building import library
-from elmokit.nn.kernels.cpu.packing import pack, remembered
+from elmokit.nn.kernels.cpu.packing import num_threads, pack, remembered
 
 __all__ = ["Activation", "packed_highway", "packed_linear"]
 
@@ -40,7 +40,7 @@ def packed_linear(
     outputs_NM = inputs_NK.new_empty(len(inputs_NK), len(weight_MK))
     library().elmokit_linear(
         packed.quantises, packed.inner, packed.columns, packed.memory.data_ptr(), inputs_NK.data_ptr(),
-        len(inputs_NK), _NUMBERS[activation], outputs_NM.data_ptr(), torch.get_num_threads(),
+        len(inputs_NK), _NUMBERS[activation], outputs_NM.data_ptr(), num_threads(outputs_NM.numel() * packed.inner),
     )  # fmt: skip
     return outputs_NM
 
@@ -73,6 +73,6 @@ def packed_highway(
     outputs_NF = torch.empty_like(inputs_NF)
     library().elmokit_highway(
         packed.quantises, packed.columns, packed.memory.data_ptr(), inputs_NF.data_ptr(), len(inputs_NF),
-        outputs_NF.data_ptr(), torch.get_num_threads(),
+        outputs_NF.data_ptr(), num_threads(2 * outputs_NF.numel() * packed.inner),
     )  # fmt: skip
     return outputs_NF

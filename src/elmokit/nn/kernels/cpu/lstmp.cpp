@@ -16,6 +16,8 @@
 namespace elmokit {
 namespace {
 
+constexpr long KEPT_BYTES = 32 << 20;  // of each part of a workspace
+
 // One direction, as Python hands it over.
 struct Direction {
     const float* inputs;  // (words, input_dim)
@@ -34,6 +36,10 @@ struct Problem {
 // What a direction needs while it runs; kept from call to call by the calling thread.
 struct Workspace {
     Buffer gates, cells, gated, quantised;
+
+    void shrink() {
+        for (Buffer* part : {&gates, &cells, &gated, &quantised}) part->keep_at_most(KEPT_BYTES);
+    }
 };
 
 // Rows on their way into a product: as they are, or quantised by the threads of the direction together.
@@ -46,10 +52,7 @@ struct Shared<Exact> {
     long stride;
     const float* scales = nullptr;
 
-    Shared(const float* rows, long inner, long stride, long, Workspace&, Barrier&, int, int)
-        : values(rows), stride(stride) {
-        (void)inner;
-    }
+    Shared(const float* rows, long, long stride, long, Workspace&, Barrier&, int, int) : values(rows), stride(stride) {}
 };
 
 template <>
@@ -258,6 +261,7 @@ void run(const Problem& problem, const Direction* directions, long num_direction
                 Runner<Kind>(problem, directions[d], workspaces[d], *barriers[d], thread, num_threads).run();
         }
     });
+    for (Workspace& workspace : workspaces) workspace.shrink();
 }
 
 }  // namespace

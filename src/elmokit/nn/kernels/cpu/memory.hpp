@@ -8,7 +8,7 @@
 
 namespace elmokit {
 
-// Grows, never shrinks; what it held is lost when it grows. Aligned to a cache line.
+// Grows as needed; what it held is lost when it grows. Aligned to a cache line.
 class Buffer {
    public:
     ~Buffer() { std::free(memory_); }
@@ -21,6 +21,13 @@ class Buffer {
             if (memory_ == nullptr) throw std::bad_alloc();
         }
         return memory_;
+    }
+
+    void keep_at_most(long bytes) {
+        if (size_ <= bytes) return;
+        std::free(memory_);
+        memory_ = nullptr;
+        size_ = 0;
     }
 
    private:
