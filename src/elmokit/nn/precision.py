@@ -9,7 +9,7 @@ A way that a machine does not have is declined with the reason; nothing is tried
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import torch
 
@@ -40,10 +40,10 @@ def why_not(precision: PrecisionName, device: torch.device) -> str | None:
 
 def checked_precision(precision: str, device: torch.device | None = None) -> PrecisionName:
     """The same precision, or an `EngineError` when there is no such one or not on that device."""
-    names: tuple[PrecisionName, ...] = get_args(PrecisionName)
-    found = next((name for name in names if name == precision), None)
-    if found is None:
+    names = get_args(PrecisionName)
+    if precision not in names:
         raise EngineError(f"asked for precision={precision!r}: use one of {', '.join(map(repr, names))}")
+    found = cast(PrecisionName, precision)
     if device is not None and (reason := why_not(found, device)) is not None:
         others = ", ".join(repr(name) for name in names if why_not(name, device) is None)
         raise EngineError(f"precision={precision!r} {reason}: use one of {others} here")
