@@ -57,12 +57,12 @@ struct Exact {
 
     static void pack(Shape shape, Matrix matrix, const float* bias, void* memory) {
         float* to = static_cast<float*>(memory);
-        for (long panel = 0; panel < shape.num_panels(); ++panel)
+        for (long panel = 0; panel < shape.num_panels(); ++panel) {
+            long columns[PANEL];
+            for (long place = 0; place < PANEL; ++place) columns[place] = shape.column_at(panel * PANEL + place);
             for (long k = 0; k < shape.inner; ++k)
-                for (long place = panel * PANEL; place < (panel + 1) * PANEL; ++place) {
-                    const long column = shape.column_at(place);
-                    *to++ = column < 0 ? 0.0f : matrix.at(k, column);
-                }
+                for (const long column : columns) *to++ = column < 0 ? 0.0f : matrix.at(k, column);
+        }
         for (long place = 0; place < shape.num_places(); ++place) {
             const long column = shape.column_at(place);
             *to++ = column < 0 || bias == nullptr ? 0.0f : bias[column];
