@@ -32,7 +32,7 @@ BUILD_SECONDS, TRIAL_SECONDS = 300, 60
 # Each function of the library: what it returns, what it takes (v nothing, i int, l long, p address, f float, s text).
 SIGNATURES = {
     "elmokit_instructions": ("s", ""),
-    "elmokit_some_values": ("l", "lpp"),
+    "elmokit_some_values": ("l", "lppi"),
     "elmokit_packed_bytes": ("l", "illl"),
     "elmokit_pack": ("v", "illlpllpp"),
     "elmokit_linear": ("v", "illpplipi"),

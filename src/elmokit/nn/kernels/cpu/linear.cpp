@@ -105,16 +105,29 @@ const char* elmokit_instructions() {
 #endif
 }
 
-// A number that depends on 16 values of each tensor, spread over it.
-long elmokit_some_values(long num_tensors, const float* const* tensors, const long* counts) {
-    uint64_t mixed = 14695981039346656037u;
-    for (long tensor = 0; tensor < num_tensors; ++tensor)
-        for (long sample = 0; sample < 16 && counts[tensor] > 0; ++sample) {
-            uint32_t bits;
-            std::memcpy(&bits, tensors[tensor] + (counts[tensor] - 1) * sample / 15, 4);
-            mixed = (mixed ^ bits) * 1099511628211u;
+// A number that depends on 16 values of each tensor, spread over it, or on every value.
+long elmokit_some_values(long num_tensors, const float* const* tensors, const long* counts, int every) {
+    constexpr int LANES_HERE = 16;
+    uint32_t mixed[LANES_HERE] = {};
+    for (long tensor = 0; tensor < num_tensors; ++tensor) {
+        const long count = counts[tensor], whole = every ? count / LANES_HERE : 0;
+        uint32_t bits[LANES_HERE];
+        for (long place = 0; place < whole; ++place) {
+            std::memcpy(bits, tensors[tensor] + place * LANES_HERE, sizeof bits);
+            for (int lane = 0; lane < LANES_HERE; ++lane) mixed[lane] = (mixed[lane] ^ bits[lane]) * 16777619u;
         }
-    return static_cast<long>(mixed >> 1);
+        for (int lane = 0; lane < LANES_HERE && count > 0; ++lane) {
+            std::memcpy(bits, tensors[tensor] + (count - 1) * lane / (LANES_HERE - 1), 4);
+            mixed[lane] = (mixed[lane] ^ *bits) * 16777619u;
+        }
+        for (long place = whole * LANES_HERE; every && place < count; ++place) {
+            std::memcpy(bits, tensors[tensor] + place, 4);
+            mixed[0] = (mixed[0] ^ *bits) * 16777619u;
+        }
+    }
+    uint64_t result = 14695981039346656037u;
+    for (const uint32_t lane : mixed) result = (result ^ lane) * 1099511628211u;
+    return static_cast<long>(result >> 1);
 }
 
 long elmokit_packed_bytes(int quantises, long inner, long columns, long groups) {

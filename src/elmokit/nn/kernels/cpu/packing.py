@@ -41,7 +41,9 @@ class Packed(NamedTuple):
 
 class _Entry(NamedTuple):
     owners: tuple[weakref.ref[Tensor], ...]
-    version: tuple[object, ...]
+    version: list[tuple[int, int]]
+    samples: _Samples
+    some_values: int
     packed: tuple[Packed, ...]
 
 
@@ -82,21 +84,37 @@ def remembered(
     owners: Sequence[Tensor | None], precision: Precision, make: Callable[[], tuple[Packed, ...]]
 ) -> tuple[Packed, ...]:
     """What `make` lays out of these weights; remembered until one of them changes or is gone."""
-    given = tuple(owner for owner in owners if owner is not None)
-    if any(owner.is_inference() for owner in given):
-        return make()  # torch does not count their changes
+    given = [owner for owner in owners if owner is not None]
     key = (precision, *map(id, owners))
-    version = (*((owner._version, owner.data_ptr()) for owner in given), _some_values(given))
+    version = [(0 if owner.is_inference() else owner._version, owner.data_ptr()) for owner in given]
     entry = _entries.get(key)
-    if entry is not None and entry.version == version and all(map(_is_same, entry.owners, given)):
-        return entry.packed
+    if entry is not None and entry.version == version and all(map(_is_same, entry.owners, given)):  # noqa: SIM102
+        if entry.samples.read() == entry.some_values:
+            return entry.packed
+    samples = _Samples(given)
+    some_values = samples.read()
     made = make()
 
     def forget(_: object) -> None:
         _entries.pop(key, None)
 
-    _entries[key] = _Entry(tuple(weakref.ref(owner, forget) for owner in given), version, made)
+    refs = tuple(weakref.ref(owner, forget) for owner in given)
+    _entries[key] = _Entry(refs, version, samples, some_values, made)
     return made
+
+
+class _Samples:
+    """Places of a few values of each tensor; of all where torch does not count changes (tensors of inference mode)."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._count = len(tensors)
+        self._addresses = (c_void_p * self._count)(*(tensor.data_ptr() for tensor in tensors))
+        self._extents = (c_long * self._count)(*map(_extent, tensors))
+        self._every = any(tensor.is_inference() for tensor in tensors)
+
+    def read(self) -> int:
+        """A number that depends on what these values are now."""
+        return library().elmokit_some_values(self._count, self._addresses, self._extents, self._every)
 
 
 def pack(weight_KM: Tensor, bias_M: Tensor | None = None, *, precision: Precision, groups: int = 1) -> Packed:
@@ -112,13 +130,6 @@ def pack(weight_KM: Tensor, bias_M: Tensor | None = None, *, precision: Precisio
 
 def _is_same(owner: weakref.ref[Tensor], given: Tensor) -> bool:
     return owner() is given
-
-
-def _some_values(tensors: Sequence[Tensor]) -> int:
-    """A number that depends on a few values of each tensor."""
-    addresses = (c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
-    counts = (c_long * len(tensors))(*map(_extent, tensors))
-    return library().elmokit_some_values(len(tensors), addresses, counts)
 
 
 def _extent(tensor: Tensor) -> int:
