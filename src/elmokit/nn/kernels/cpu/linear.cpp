@@ -30,25 +30,32 @@ void ask_for_large_pages(void* memory, long bytes) {
 #endif
 }
 
-// Shared by linear maps and highways: every thread takes some panels for all rows, or some rows where rows abound.
+// Shared by linear maps and highways: a task is some rows with all panels where rows abound, else all rows with some.
 template <class Kind, class Use>
 void multiply_all(const Kind& weights, const float* inputs, long num_rows, int num_threads, const Use& use) {
+    thread_local Buffer memory;
     const long inner = weights.shape.inner, num_panels = weights.shape.num_panels();
+    const auto multiply_rows = [&](const Rows<Kind>& rows, long from, long count, long first, long last) {
+        for (long panel = first; panel < last; ++panel)
+            multiply(weights, panel, rows.values, rows.stride, rows.scales, count,
+                [&](long row, const float* values) { use(panel, from + row, values); });
+    };
     // Rows that stay in the cache of a core while the panels pass by.
-    const long rows_a_block = std::max<long>(4 * ROWS, (256 << 10) / 4 / inner / ROWS * ROWS);
-    in_parallel(num_threads, [&](int thread, int num_threads) {
-        const bool by_rows = num_rows >= num_threads * rows_a_block / 2 || num_panels < num_threads;
-        const auto [first_row, last_row] = by_rows ? share(num_rows, thread, num_threads) : std::pair(0L, num_rows);
-        const auto [first, last] = by_rows ? std::pair(0L, num_panels) : share(num_panels, thread, num_threads);
-        thread_local Buffer memory;
-        for (long from = first_row; from < last_row; from += rows_a_block) {
-            const long rows = std::min(rows_a_block, last_row - from);
-            const Rows<Kind> block(inputs + from * inner, inner, rows, memory);
-            for (long panel = first; panel < last; ++panel)
-                multiply(weights, panel, block.values, block.stride, block.scales, rows,
-                    [&](long row, const float* values) { use(panel, from + row, values); });
-        }
-    });
+    const long rows_a_block = std::max<long>(4 * ROWS, (512 << 10) / 4 / inner / ROWS * ROWS);
+    const long num_blocks = (num_rows + rows_a_block - 1) / rows_a_block;
+    if (num_blocks >= num_threads) {
+        for_each_task(num_blocks, num_threads, [&](long block) {
+            const long from = block * rows_a_block, count = std::min(rows_a_block, num_rows - from);
+            multiply_rows(Rows<Kind>(inputs + from * inner, inner, count, memory), from, count, 0, num_panels);
+        });
+    } else {
+        const Rows<Kind> rows(inputs, inner, num_rows, memory);
+        const long num_tasks = std::min<long>(4 * num_threads, num_panels);
+        for_each_task(num_tasks, num_threads, [&](long task) {
+            const auto [first, last] = share(num_panels, task, num_tasks);
+            multiply_rows(rows, 0, num_rows, first, last);
+        });
+    }
 }
 
 template <class Kind>

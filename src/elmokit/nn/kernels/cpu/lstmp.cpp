@@ -243,24 +243,25 @@ void run(const Problem& problem, const Direction* directions, long num_direction
     auto& workspaces = kept;  // the caller's, in every thread
     if (static_cast<long>(workspaces.size()) < num_directions) workspaces = std::vector<Workspace>(num_directions);
     for (long d = 0; d < num_directions; ++d) Runner<Kind>::prepare(problem, workspaces[d]);
-    std::vector<std::unique_ptr<Barrier>> barriers;
-    const bool side_by_side = num_threads % num_directions == 0;
-    for (long d = 0; d < num_directions; ++d)
-        barriers.push_back(std::make_unique<Barrier>(side_by_side ? num_threads / num_directions : num_threads));
-    in_parallel(num_threads, [&](int thread, int given) {
-        if (given != num_threads) {  // no other thread could be had
-            for (long d = 0; d < num_directions; ++d) {
-                Barrier alone(1);
-                Runner<Kind>(problem, directions[d], workspaces[d], alone, 0, 1).run();
-            }
-        } else if (side_by_side) {
-            const int each = num_threads / num_directions, d = thread / each;
-            Runner<Kind>(problem, directions[d], workspaces[d], *barriers[d], thread % each, each).run();
-        } else {
+    const auto run_alone = [&](long d) {
+        Barrier alone(1);
+        Runner<Kind>(problem, directions[d], workspaces[d], alone, 0, 1).run();
+    };
+    if (num_threads <= num_directions) {
+        for_each_task(num_directions, num_threads, run_alone);
+    } else {
+        // All threads for one direction after the other if they cannot be divided among them.
+        const int each = num_threads % num_directions == 0 ? num_threads / num_directions : num_threads;
+        std::vector<std::unique_ptr<Barrier>> barriers;
+        for (long d = 0; d < num_directions; ++d) barriers.push_back(std::make_unique<Barrier>(each));
+        in_parallel(num_threads, [&](int thread, int given) {
             for (long d = 0; d < num_directions; ++d)
-                Runner<Kind>(problem, directions[d], workspaces[d], *barriers[d], thread, num_threads).run();
-        }
-    });
+                if (given == 1)  // no other thread could be had
+                    run_alone(d);
+                else if (each == num_threads || thread / each == d)
+                    Runner<Kind>(problem, directions[d], workspaces[d], *barriers[d], thread % each, each).run();
+        });
+    }
     for (Workspace& workspace : workspaces) workspace.shrink();
 }
 

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <system_error>
@@ -16,19 +17,27 @@ constexpr int SPINS = 20000;  // some tens of microseconds: the time between two
 
 class Pool {
    public:
-    void run(int num_threads, const std::function<void(int, int)>& work) {
+    // With `needs_all` every thread takes part; otherwise those that have not begun when the caller's is done do not.
+    void run(int num_threads, bool needs_all, const std::function<void(int, int)>& work) {
         std::unique_lock<std::mutex> sole(in_use_, std::try_to_lock);
         if (num_threads <= 1 || !sole.owns_lock() || !has(num_threads - 1)) return work(0, 1);
         {
             const std::lock_guard<std::mutex> guard(mutex_);
             work_ = &work;
             num_threads_ = num_threads;
-            unfinished_.store(num_threads - 1, std::memory_order_relaxed);
+            num_begun_ = 0;
+            num_done_.store(0, std::memory_order_relaxed);
             turn_.fetch_add(1, std::memory_order_release);
         }
         wake_.notify_all();
         work(0, num_threads);
-        for (int spins = 0; unfinished_.load(std::memory_order_acquire) > 0; ++spins)
+        int expected = num_threads - 1;
+        if (!needs_all) {
+            const std::lock_guard<std::mutex> guard(mutex_);
+            num_threads_ = 0;
+            expected = num_begun_;
+        }
+        for (int spins = 0; num_done_.load(std::memory_order_acquire) < expected; ++spins)
             spins < SPINS ? pause() : static_cast<void>(sched_yield());
     }
 
@@ -56,19 +65,20 @@ class Pool {
                 seen = turn_.load(std::memory_order_relaxed);
                 work = work_;
                 num_threads = num_threads_;
+                if (number >= num_threads) continue;
+                ++num_begun_;
             }
-            if (number >= num_threads) continue;
             (*work)(number, num_threads);
-            unfinished_.fetch_sub(1, std::memory_order_release);
+            num_done_.fetch_add(1, std::memory_order_release);
         }
     }
 
     std::mutex in_use_, mutex_;
     std::condition_variable wake_;
     std::atomic<long> turn_{0};
-    std::atomic<int> unfinished_{0};
+    std::atomic<int> num_done_{0};
     const std::function<void(int, int)>* work_ = nullptr;
-    int num_threads_ = 0, num_workers_ = 0;
+    int num_threads_ = 0, num_begun_ = 0, num_workers_ = 0;
 };
 
 // Never destroyed: threads may still wait in it while the process ends. A forked process has none of its threads, so it
@@ -80,6 +90,13 @@ Pool* pool = [] {
 
 }  // namespace
 
-void in_parallel(int num_threads, const std::function<void(int, int)>& work) { pool->run(num_threads, work); }
+void in_parallel(int num_threads, const std::function<void(int, int)>& work) { pool->run(num_threads, true, work); }
+
+void for_each_task(long num_tasks, int num_threads, const std::function<void(long)>& work) {
+    std::atomic<long> next{0};
+    pool->run(static_cast<int>(std::min<long>(num_threads, num_tasks)), false, [&](int, int) {
+        for (long task = next++; task < num_tasks; task = next++) work(task);
+    });
+}
 
 }  // namespace elmokit

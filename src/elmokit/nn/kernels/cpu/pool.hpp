@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <functional>
+#include <utility>
 
 namespace elmokit {
 
@@ -37,12 +38,16 @@ class Barrier {
 };
 
 // Runs work(thread, num_threads) on every thread, the caller's among them, and returns when all are done. num_threads
-// is 1 if the threads are taken by another caller or cannot be had.
+// is 1 if the threads are taken by another caller or cannot be had. For work whose threads meet at barriers.
 void in_parallel(int num_threads, const std::function<void(int, int)>& work);
 
-// The share [first, second) of `count` things that belongs to a thread.
-inline std::pair<long, long> share(long count, int thread, int num_threads) {
-    return {count * thread / num_threads, count * (thread + 1) / num_threads};
+// Runs work(task) for every task below `num_tasks`, each on whatever thread is free; the caller's is one of them. Where
+// other processes keep the cores busy, a thread that comes late is not waited for.
+void for_each_task(long num_tasks, int num_threads, const std::function<void(long)>& work);
+
+// The share [first, second) of `count` things that belongs to a thread or task.
+inline std::pair<long, long> share(long count, long number, long num_shares) {
+    return {count * number / num_shares, count * (number + 1) / num_shares};
 }
 
 }  // namespace elmokit
