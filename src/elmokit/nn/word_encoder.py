@@ -49,7 +49,7 @@ class WordEncoder(nn.Module):
     def reset_parameters(self) -> None:
         """Draw the projection as bilm-tf does: normal, variance 1 / fan-in, bias 0 (the parts draw their own)."""
         if self.projection is not None:
-            nn.init.normal_(self.projection.weight, std=1 / math.sqrt(self.projection.in_features))
+            _draw_normal(self.projection.weight, self.projection.in_features)
             nn.init.zeros_(self.projection.bias)
 
     def forward(self, ids_NC: Tensor, *, trims: bool = True) -> Tensor:
@@ -124,7 +124,7 @@ class CharCnn(nn.Module):
                 nn.init.uniform_(convolution.weight, -0.05, 0.05)
             else:
                 fan_in = convolution.in_channels * convolution.kernel_size[0]
-                nn.init.normal_(convolution.weight, std=1 / math.sqrt(fan_in))
+                _draw_normal(convolution.weight, fan_in)
             assert convolution.bias is not None
             nn.init.zeros_(convolution.bias)
 
@@ -188,7 +188,7 @@ class Highway(nn.Module):
     def reset_parameters(self) -> None:
         """Draw as bilm-tf does; a gate bias of -2 lets the input through at first."""
         for linear, bias in ((self.gate, -2.0), (self.transform, 0.0)):
-            nn.init.normal_(linear.weight, std=1 / math.sqrt(linear.in_features))
+            _draw_normal(linear.weight, linear.in_features)
             nn.init.constant_(linear.bias, bias)
 
     def forward(self, features_NF: Tensor, *, precision: Precision = "float32") -> Tensor:
@@ -197,6 +197,12 @@ class Highway(nn.Module):
         if can_run(features_NF, *gate, *transform):
             return packed_highway(features_NF, gate, transform, precision=precision)
         return torch.lerp(features_NF, self.transform(features_NF).relu(), self.gate(features_NF).sigmoid())
+
+
+def _draw_normal(weight: Tensor, fan_in: int) -> None:
+    """Draw from a normal distribution of variance 1 / fan-in."""
+    if not weight.is_meta:  # weights about to be loaded; torch would import its compiler for them, two seconds
+        nn.init.normal_(weight, std=1 / math.sqrt(fan_in))
 
 
 def kept_columns(ids_NC: Tensor, widest_filter: int) -> int:

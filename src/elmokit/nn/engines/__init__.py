@@ -13,8 +13,9 @@ import importlib
 import importlib.util
 import os
 import shutil
+import sys
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -31,11 +32,36 @@ __all__ = [
     "Recurrence",
     "best_for",
     "engine_named",
+    "outside_graphs",
     "why_no_cpu",
     "why_no_triton",
 ]
 
 Precision = Literal["float32", "int8"]
+_Function = TypeVar("_Function", bound=Callable)
+
+
+def outside_graphs(run: Run) -> Run:
+    """The engine, left out of compiled graphs, as `torch.compiler.disable` would do it.
+
+    That imports torch's compiler (two seconds, 170 MB) at once; here it is imported only if somebody compiles.
+    """
+
+    @functools.wraps(run)
+    def outside(
+        recurrences: Sequence[Recurrence], batch_sizes: Sequence[int], clips: Clips
+    ) -> list[tuple[Tensor, LayerState]]:
+        if "torch._dynamo" in sys.modules:
+            return cast(Run, torch.compiler.disable(run))(recurrences, batch_sizes, clips)
+        return run(recurrences, batch_sizes, clips)
+
+    return outside
+
+
+def _constant(function: _Function) -> _Function:
+    """What `torch.compiler.assume_constant_result` does, without importing torch's compiler."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 class LstmpWeights(NamedTuple):
@@ -134,7 +160,7 @@ def _int8_for(device: torch.device, dtype: torch.dtype, *, trains: bool) -> Choi
     return Choice("int8", f"int8 products on cpu, asked for, C++ with {_instructions()}")
 
 
-@torch.compiler.assume_constant_result
+@_constant
 def why_no_cpu(device: torch.device, dtype: torch.dtype) -> str | None:
     """What keeps the C++ kernels from running on this device in this dtype; `None` if nothing does.
 
@@ -149,7 +175,7 @@ def why_no_cpu(device: torch.device, dtype: torch.dtype) -> str | None:
     return why_no_library()
 
 
-@torch.compiler.assume_constant_result
+@_constant
 def _instructions() -> str:
     from elmokit.nn.kernels.cpu import library
 

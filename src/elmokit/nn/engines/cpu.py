@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Precision, Recurrence, engine_named
+from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Precision, Recurrence, engine_named, outside_graphs
 from elmokit.nn.kernels.cpu import can_run, library
 from elmokit.nn.kernels.cpu.packing import Packed, num_threads, pack, remembered
 
@@ -35,7 +35,7 @@ class _Direction(ctypes.Structure):
     ]  # fmt: skip
 
 
-@torch.compiler.disable  # the compiler cannot see into a library
+@outside_graphs  # the compiler cannot see into a library
 def run(recurrences: Sequence[Recurrence], batch_sizes: Sequence[int], clips: Clips) -> list[tuple[Tensor, LayerState]]:
     """Outputs (N, P) and final state of each recurrence."""
     tensors = (part for each in recurrences for part in (each.inputs_ND, *each.weights, *each.state))

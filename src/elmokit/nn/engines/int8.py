@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from elmokit.errors import EngineError
-from elmokit.nn.engines import Clips, LayerState, Recurrence, engine_named
+from elmokit.nn.engines import Clips, LayerState, Recurrence, engine_named, outside_graphs
 from elmokit.nn.engines.cpu import run_in
 from elmokit.nn.kernels.cpu import can_run, why_no_library
 
 __all__ = ["run"]
 
 
-@torch.compiler.disable  # the compiler cannot see into a library
+@outside_graphs  # the compiler cannot see into a library
 def run(recurrences: Sequence[Recurrence], batch_sizes: Sequence[int], clips: Clips) -> list[tuple[Tensor, LayerState]]:
     """Outputs (N, P) and final state of each recurrence."""
     if not batch_sizes:
