@@ -1,6 +1,8 @@
 import copy
 import gc
 import resource
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -353,3 +355,13 @@ def test_thousands_of_calls_leave_nothing_behind(elmo):
     before = resident_mb()
     calls(300, 2300)
     assert resident_mb() - before < 2.0
+
+
+def test_torchs_compiler_is_left_alone(random_model):
+    """It takes two seconds to import, and nobody compiles here."""
+    code = (
+        "import sys, elmokit; embedder = elmokit.Embedder.from_pretrained(sys.argv[1], device='cpu'); "
+        "embedder.embed(['The bank .']); sys.exit('torch._dynamo' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(random_model)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
