@@ -44,7 +44,9 @@ struct Matrix {
 struct Exact {
     using Value = float;  // of an activation
     static constexpr bool QUANTISES = false;
-    static constexpr long CHUNK = 512;  // steps of the inner dimension whose panel stays in the cache of a core
+    // Steps of the inner dimension that are summed at a time: their panel stays in the cache of a core, and many short sums
+    // lose less to rounding than a long one.
+    static constexpr long CHUNK = 256;
 
     Shape shape;
     const float *weights, *bias;
@@ -69,15 +71,12 @@ struct Exact {
         }
     }
 
-    // Adds the products over steps [from, to) of the inner dimension to `rows` rows of `sums`; starts at 0 if from == 0.
+    // Adds the products over steps [from, to) of the inner dimension to `rows` rows of `sums`; overwrites them if from == 0.
     template <int rows>
     static __attribute__((noinline)) void add(
         const Exact& self, long panel, const float* activations, long stride, const float*, long from, long to,
         float* sums) {
         Floats s[rows][VECTORS] = {};
-        if (from > 0)
-            for (int r = 0; r < rows; ++r)
-                for (int v = 0; v < VECTORS; ++v) s[r][v] = load(sums + r * PANEL + v * LANES);
         const float* weights = self.weights + (panel * self.shape.inner + from) * PANEL;
         for (long k = from; k < to; ++k, weights += PANEL) {
             Floats columns[VECTORS];
@@ -91,7 +90,10 @@ struct Exact {
             }
         }
         for (int r = 0; r < rows; ++r)
-            for (int v = 0; v < VECTORS; ++v) store(sums + r * PANEL + v * LANES, s[r][v]);
+            for (int v = 0; v < VECTORS; ++v) {
+                float* place = sums + r * PANEL + v * LANES;
+                store(place, from == 0 ? s[r][v] : s[r][v] + load(place));
+            }
     }
 };
 
@@ -254,7 +256,7 @@ struct Quantised {
 
 // Products of rows with one panel; `use(row, values)` takes PANEL values of each row, bias not added.
 //
-// A panel that is longer than a cache is taken chunk by chunk for all rows, so that it is fetched once.
+// A long panel is taken chunk by chunk for all rows, so that it is fetched once; a row's sums do not depend on the others.
 template <class Kind, class Use>
 INLINE void multiply(
     const Kind& weights, long panel, const typename Kind::Value* activations, long stride, const float* row_scales,
@@ -269,7 +271,7 @@ INLINE void multiply(
     };
     static_assert(sizeof adders / sizeof *adders == ROWS + 1, "one for each number of rows");
     const long inner = weights.shape.inner;
-    const long chunk = num_rows <= ROWS ? inner : std::min(inner, Kind::CHUNK);
+    const long chunk = std::min(inner, Kind::CHUNK);
     alignas(64) float tile[ROWS * PANEL];
     thread_local std::vector<float> all_rows;
     if (chunk < inner) all_rows.resize(num_rows * PANEL);
