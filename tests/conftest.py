@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import platform
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
 
 # Triton decides when it is first imported whether its kernels run on a GPU or are interpreted, here on the CPU.
 os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# The C++ kernels are built once for all tests, and the user's cache is left alone.
+if "ELMOKIT_KERNELS" not in os.environ:
+    os.environ["ELMOKIT_KERNELS"] = tempfile.mkdtemp(prefix="elmokit-kernels-")
+    atexit.register(shutil.rmtree, os.environ["ELMOKIT_KERNELS"], ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def cpu_kernels() -> None:
+    """The C++ kernels; tests of them are skipped where they cannot be built."""
+    from elmokit.nn.kernels.cpu import why_no_library
+
+    if (reason := why_no_library()) is not None:
+        pytest.skip(f"no C++ kernels: {reason}")
 
 
 @pytest.fixture(scope="session")

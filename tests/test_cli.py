@@ -141,7 +141,8 @@ def test_info_tells_what_the_model_is(random_model, capsys):
     assert facts["layers"].startswith("3 ")
     assert facts["clips"] == "cell ±3, output ±3"
     assert facts["softmax"] == "none at hand"
-    assert facts["engine"].startswith("packed")
+    assert facts["engine"].startswith(("cpu", "packed"))
+    assert facts["precision"].startswith("float32") and "bfloat16" in facts["precision"]
 
 
 @pytest.mark.parametrize("format", ["native", "allennlp"])

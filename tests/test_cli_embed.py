@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from elmokit.cli import main
+from elmokit.nn.kernels.cpu import why_no_library
 
 TEXT = "She sat by the river bank.\n\nThe bank lent him money. He was glad.\n"
 ELMO = [sys.executable, "-c", "import sys; from elmokit.cli import main; sys.exit(main())"]
@@ -52,6 +53,22 @@ def test_parquet_has_a_row_for_each_line(embed, desk, capsys):
     assert table.column("words").to_pylist()[1] == []
     assert [len(vectors) for vectors in table.column("vectors").to_pylist()] == [7, 0, 10]
     assert sorted(path.name for path in desk.iterdir()) == ["corpus.txt", "out.parquet"]
+
+
+@pytest.mark.skipif(why_no_library() is not None, reason="no C++ kernels here")
+def test_int8_is_near_and_said_in_the_file(embed):
+    assert embed("corpus.txt", "-o", "exact.npy", "--device", "cpu") == 0
+    assert embed("corpus.txt", "-o", "out.npy", "--device", "cpu", "--precision", "int8") == 0
+    exact, found = np.load("exact.npy").astype(float), np.load("out.npy").astype(float)
+    assert 0 < np.linalg.norm(found - exact) < 0.05 * np.linalg.norm(exact)
+    assert embed("corpus.txt", "-o", "out.parquet", "--device", "cpu", "--precision", "int8") == 0
+    assert pq.read_schema("out.parquet").metadata[b"elmokit.precision"] == b"int8"
+
+
+def test_a_precision_that_is_not_here_is_declined_with_the_reason(embed, desk, capsys):
+    assert embed("corpus.txt", "-o", "out.parquet", "--device", "cpu", "--precision", "bfloat16") == 2
+    assert "'bfloat16' needs CUDA, found cpu: use one of 'float32'" in complaint(capsys)
+    assert sorted(path.name for path in desk.iterdir()) == ["corpus.txt"]
 
 
 @pytest.mark.parametrize("output", ["out.hdf5", "out.npy", "out.jsonl"])

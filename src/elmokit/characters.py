@@ -37,6 +37,8 @@ __all__ = [
 # Symbols of the byte scheme after the 256 bytes (bilm-tf, data.py); their ids are one higher.
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = range(256, NUM_BYTE_SYMBOLS)
 
+_BYTE_MARKERS = BEGIN_WORD + 1, END_WORD + 1, PADDING + 1
+
 # Names of sentence begin, sentence end and unknown word in a vocabulary: bilm-tf's, then ELMoForManyLangs'.
 VOCABULARY_SPECIALS = (("<S>", "</S>", "<UNK>"), ("<bos>", "<eos>", "<oov>"))
 
@@ -101,18 +103,8 @@ class ByteScheme(Scheme):
     def word_ids(self, words: Sequence[str]) -> np.ndarray:
         """(N, C) int64 ids of N words."""
         words = _listed(words)
-        limit = self._num_bytes
-        try:
-            encoded = [_encoded(word, limit) if len(word) > limit else word.encode("utf-8", "ignore") for word in words]
-        except (AttributeError, TypeError):
-            raise _not_a_word(words) from None
-        lengths_N = np.fromiter(map(len, encoded), np.int64, len(encoded)).clip(max=limit)
-        # An array of fixed-width byte strings cuts and pads all words at once; its NUL padding is overwritten below.
-        bytes_NC = np.array(encoded, dtype=f"S{limit}").view(np.uint8).reshape(len(encoded), limit)
-        ids_NC = np.full((len(encoded), self.columns), PADDING + 1, dtype=np.int64)
-        np.add(bytes_NC, 1, out=ids_NC[:, 1:-1], where=np.arange(limit) < lengths_N[:, None], dtype=np.int64)
-        ids_NC[:, 0] = BEGIN_WORD + 1
-        ids_NC[np.arange(len(encoded)), lengths_N + 1] = END_WORD + 1
+        bytes_T, lengths_N = _bytes_of(words, self._num_bytes)
+        ids_NC = _between_markers(bytes_T + np.int64(1), lengths_N, self.columns, *_BYTE_MARKERS)
         _place_boundaries(ids_NC, words, {"<S>": self.begin_ids, "</S>": self.end_ids})
         return ids_NC
 
@@ -120,10 +112,13 @@ class ByteScheme(Scheme):
         """How many words are longer than `max_length - 2` bytes or hold a NUL."""
         limit, words = self._num_bytes, _listed(words)
         try:
-            # A character has at most 4 bytes, so only words over a quarter of the limit need a closer look.
-            return sum("\0" in word or (4 * len(word) > limit and _num_bytes(word) > limit) for word in words)
+            text = "".join(words)
         except TypeError:
             raise _not_a_word(words) from None
+        # A character has at most 4 bytes, so most sentences need no closer look.
+        if "\0" not in text and max(map(len, words), default=0) * (1 if text.isascii() else 4) <= limit:
+            return 0
+        return sum("\0" in word or (4 * len(word) > limit and _num_bytes(word) > limit) for word in words)
 
     def _boundary(self, symbol: int) -> np.ndarray:
         ids_C = np.full(self.columns, PADDING + 1, dtype=np.int64)
@@ -171,16 +166,10 @@ class UnicodeScheme(Scheme):
     def word_ids(self, words: Sequence[str]) -> np.ndarray:
         """(N, C) int64 ids of N words."""
         words = _listed(words)
-        if not all(isinstance(word, str) for word in words):
-            raise _not_a_word(words)
-        cut = [word[: self.num_characters] for word in words]
-        lengths_N = np.fromiter(map(len, cut), np.int64, len(cut))
-        code_points = np.frombuffer("".join(cut).encode("utf-32-le", "surrogatepass"), dtype="<u4")
-        ids = self._ids_of_code_points[np.minimum(code_points, len(self._ids_of_code_points) - 1)]
-        ids_NC = np.full((len(cut), self.columns), self._padding, dtype=np.int64)
-        ids_NC[:, 1:-1][np.arange(self.num_characters) < lengths_N[:, None]] = ids
-        ids_NC[:, 0] = self._begin
-        ids_NC[np.arange(len(cut)), lengths_N + 1] = self._end
+        cut, lengths_N = _cut(words, self.num_characters)
+        code_points_T = np.frombuffer("".join(cut).encode("utf-32-le", "surrogatepass"), dtype="<u4")
+        ids_T = self._ids_of_code_points[np.minimum(code_points_T, len(self._ids_of_code_points) - 1)]
+        ids_NC = _between_markers(ids_T, lengths_N, self.columns, self._begin, self._end, self._padding)
         _place_boundaries(ids_NC, cut, {"<bos>": self.begin_ids, "<eos>": self.end_ids})
         return ids_NC
 
@@ -344,10 +333,52 @@ def _not_a_word(words: Sequence[Any]) -> InputError:
     )
 
 
-def _encoded(word: str, limit: int) -> bytes:
-    """The first bytes of a long word, without encoding all of it unless lone surrogates, which vanish, ask for it."""
-    start = word[:limit].encode("utf-8", "ignore")
-    return start if len(start) >= limit else word.encode("utf-8", "ignore")
+def _cut(words: Sequence[str], limit: int) -> tuple[Sequence[str], np.ndarray]:
+    """The words cut to their first characters, and how many characters each has then."""
+    try:
+        "".join(words)  # the quickest way to see that all are strings
+    except TypeError:
+        raise _not_a_word(words) from None
+    lengths_N = np.fromiter(map(len, words), np.int64, len(words))
+    if lengths_N.max(initial=0) <= limit:
+        return words, lengths_N
+    return [word[:limit] for word in words], lengths_N.clip(max=limit)
+
+
+def _bytes_of(words: Sequence[str], limit: int) -> tuple[np.ndarray, np.ndarray]:
+    """The UTF-8 bytes of all words end to end, at most `limit` of each, and how many each has."""
+    cut, lengths_N = _cut(words, limit)
+    text = "".join(cut)
+    try:
+        bytes_T = np.frombuffer(text.encode(), np.uint8)
+    except UnicodeEncodeError:  # lone surrogates, which vanish: what follows them moves up
+        encoded = [word.encode("utf-8", "ignore")[:limit] for word in words]
+        return np.frombuffer(b"".join(encoded), np.uint8), np.fromiter(map(len, encoded), np.int64, len(encoded))
+    if len(bytes_T) == len(text):
+        return bytes_T, lengths_N
+    starts_N = np.concatenate([[0], lengths_N.cumsum()])
+    # Every byte but those from 0x80 to 0xBF begins a character.
+    first_bytes = np.append(np.flatnonzero((bytes_T & 0xC0) != 0x80), len(bytes_T))
+    starts_N = first_bytes[starts_N]
+    lengths_N = np.diff(starts_N)
+    if lengths_N.max(initial=0) > limit:
+        bytes_T = bytes_T[np.arange(len(bytes_T)) - starts_N[:-1].repeat(lengths_N) < limit]
+    return bytes_T, lengths_N.clip(max=limit)
+
+
+def _between_markers(
+    ids_T: np.ndarray, lengths_N: np.ndarray, columns: int, begin: int, end: int, padding: int
+) -> np.ndarray:
+    """Rows (N, C) of words whose ids lie end to end: a marker before and after each, padding behind."""
+    ids_NC = np.full((len(lengths_N), columns), padding, dtype=np.int64)
+    rows_N = np.arange(len(lengths_N)) * columns
+    ends_N = lengths_N.cumsum()
+    places_T = np.arange(1, len(ids_T) + 1) + (rows_N - ends_N + lengths_N).repeat(lengths_N)
+    flat = ids_NC.reshape(-1)
+    flat[places_T] = ids_T
+    flat[rows_N] = begin
+    flat[rows_N + lengths_N + 1] = end
+    return ids_NC
 
 
 def _num_bytes(word: str) -> int:

@@ -24,6 +24,7 @@ from elmokit.characters import ByteScheme, scheme_for
 from elmokit.config import ElmoConfig
 from elmokit.errors import InputError
 from elmokit.nn.bilm import BiLM, BilmState
+from elmokit.nn.precision import PrecisionName, checked_precision
 from elmokit.nn.scalar_mix import ScalarMix
 from elmokit.nn.word_encoder import WordEncoder, distinct_rows
 
@@ -126,9 +127,11 @@ class Elmo(nn.Module):
         requires_grad: bool = False,
         keep_boundaries: bool = False,
         layer_norm: bool = False,
+        precision: PrecisionName = "float32",
     ) -> Elmo:
         """The model of a source: a bundled name, a folder, a `.zip` or a hub id, in any of the known formats."""
-        return cls.from_checkpoint(
+        checked_precision(precision, torch.device("cpu"))
+        elmo = cls.from_checkpoint(
             io.load(source),
             num_mixes=num_mixes,
             dropout=dropout,
@@ -136,6 +139,9 @@ class Elmo(nn.Module):
             keep_boundaries=keep_boundaries,
             layer_norm=layer_norm,
         )
+        if precision != "float32":
+            elmo.set_precision(precision)
+        return elmo
 
     @classmethod
     def from_checkpoint(
@@ -228,6 +234,23 @@ class Elmo(nn.Module):
             swaps_markers=self.swaps_markers,
             vocabulary=self.vocabulary,
         )
+
+    @property
+    def precision(self) -> str:
+        """How exactly the biLM computes: `"int8"`, or the dtype of its weights."""
+        return "int8" if self.bilm.precision == "int8" else str(next(self.bilm.parameters()).dtype)[len("torch.") :]
+
+    def set_precision(self, precision: PrecisionName) -> None:
+        """Compute in float32, in bfloat16 (CUDA) or in int8 (CPU, inference only) from now on.
+
+        bfloat16 rounds the weights where they are; going back to float32 does not bring the lost digits back. int8
+        leaves them as they are. A precision that this device does not have is an `EngineError` that says why.
+        """
+        checked_precision(precision, self.device)
+        self.encoder.precision = self.bilm.precision = "int8" if precision == "int8" else "float32"
+        dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        self.encoder.to(dtype)
+        self.bilm.to(dtype)
 
     @property
     def engine(self) -> str:
@@ -324,6 +347,12 @@ class Elmo(nn.Module):
 
     @torch.no_grad()
     def _read_canonical_sentences(self) -> BilmState:
+        if self.precision == "int8":  # it is stored with the model, whichever precision happened to need it first
+            self.set_precision("float32")
+            try:
+                return self._read_canonical_sentences()
+            finally:
+                self.set_precision("int8")
         state = BilmState.zeros(self.config.lstm, 1, like=next(self.parameters()))
         for sentence in CANONICAL_SENTENCES:
             ids_BWC = self.word_ids([sentence.split()])

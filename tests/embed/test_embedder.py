@@ -1,6 +1,8 @@
 import copy
 import gc
 import resource
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -171,9 +173,6 @@ def test_wrong_choices_are_refused(elmo):
         Embedder(elmo, state="warm")
     with pytest.raises(InputError, match="cache_words"):
         Embedder(elmo, cache_words=-1)
-    for precision in ("bfloat16", "int8"):
-        with pytest.raises(EngineError, match="not available yet"):
-            Embedder(elmo, precision=precision)
     with pytest.raises(EngineError, match="float64"):
         Embedder.from_pretrained("no-such-model", precision="float64")
 
@@ -287,16 +286,16 @@ def test_carry_is_for_one_thread_at_a_time(elmo):
 
 
 class ScarceMemory:
-    """A `read` that fails when more than so many rows come."""
+    """A `read_packed` that fails when more than so many rows come."""
 
     def __init__(self, elmo, most, problem):
-        self.read, self.most, self.problem, self.rows = elmo.read, most, problem, []
+        self.read, self.most, self.problem, self.rows = elmo.bilm.read_packed, most, problem, []
 
-    def __call__(self, words_BWP, lengths, state=None):
-        self.rows.append(len(lengths))
-        if len(lengths) > self.most:
+    def __call__(self, words, batch_sizes, state):
+        self.rows.append(batch_sizes[0])
+        if batch_sizes[0] > self.most:
             raise self.problem
-        return self.read(words_BWP, lengths, state)
+        return self.read(words, batch_sizes, state)
 
 
 OUT_OF_MEMORY = [
@@ -312,20 +311,20 @@ OUT_OF_MEMORY = [
 def test_a_batch_too_big_for_the_memory_is_halved(elmo, state, problem, monkeypatch):
     expected = [Embedder(elmo, state=state).embed(SENTENCES * 2, layers="all", batch_size=n) for n in (5, 5)][0]
     scarce = ScarceMemory(elmo, 2, problem)
-    monkeypatch.setattr(elmo, "read", scarce)
+    monkeypatch.setattr(elmo.bilm, "read_packed", scarce)
     embedder = Embedder(elmo, state=state)
     assert_close(embedder.embed(SENTENCES * 2, layers="all", batch_size=5), expected)
     assert max(scarce.rows) == 5 and 2 in scarce.rows
 
 
 def test_one_sentence_too_big_for_the_memory_is_a_clear_error(elmo, monkeypatch):
-    monkeypatch.setattr(elmo, "read", ScarceMemory(elmo, 0, MemoryError()))
+    monkeypatch.setattr(elmo.bilm, "read_packed", ScarceMemory(elmo, 0, MemoryError()))
     with pytest.raises(EngineError, match="single sentence of 30 words"):
         Embedder(elmo).embed(SENTENCES)
 
 
 def test_another_failure_is_not_taken_for_a_lack_of_memory(elmo, monkeypatch):
-    monkeypatch.setattr(elmo, "read", ScarceMemory(elmo, 0, RuntimeError("shapes do not match")))
+    monkeypatch.setattr(elmo.bilm, "read_packed", ScarceMemory(elmo, 0, RuntimeError("shapes do not match")))
     with pytest.raises(RuntimeError, match="shapes do not match"):
         Embedder(elmo).embed(SENTENCES)
 
@@ -356,3 +355,13 @@ def test_thousands_of_calls_leave_nothing_behind(elmo):
     before = resident_mb()
     calls(300, 2300)
     assert resident_mb() - before < 2.0
+
+
+def test_torchs_compiler_is_left_alone(random_model):
+    """It takes two seconds to import, and nobody compiles here."""
+    code = (
+        "import sys, elmokit; embedder = elmokit.Embedder.from_pretrained(sys.argv[1], device='cpu'); "
+        "embedder.embed(['The bank .']); sys.exit('torch._dynamo' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(random_model)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -13,6 +13,7 @@ from elmokit.embed.embedder import Embedder
 from elmokit.embed.files import embed_files
 from elmokit.errors import InputError, LayerError, OutputError
 from elmokit.model import Elmo
+from elmokit.nn.word_encoder import WordEncoder
 
 SUFFIXES = [".parquet", ".hdf5", ".npy", ".jsonl"]
 LINES = [f"line {number} has {'many ' * (number % 7)}words ." if number % 5 else "" for number in range(30)]
@@ -318,3 +319,13 @@ def test_wrong_choices_are_refused_before_anything_is_written(text, tmp_path, el
     with pytest.raises(problem):
         run(text, tmp_path / "out.npy", elmo, **options)
     assert os.listdir(tmp_path) == ["in.txt"]
+
+
+def test_words_whose_bits_depend_on_their_company_are_not_carried_over_segments(text, tmp_path, elmo, monkeypatch):
+    run(text, tmp_path / "out.npy", elmo, dtype="float32")
+    cleared = []
+    monkeypatch.setattr(WordEncoder, "is_row_by_row", property(lambda encoder: False))
+    monkeypatch.setattr(Embedder, "clear_cache", lambda embedder: cleared.append(embedder))
+    report = run(text, tmp_path / "again.npy", elmo, dtype="float32")
+    assert len(cleared) == report.num_segments
+    np.testing.assert_allclose(np.load(tmp_path / "again.npy"), np.load(tmp_path / "out.npy"), atol=1e-6)

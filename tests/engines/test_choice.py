@@ -9,6 +9,7 @@ import torch
 from elmokit.errors import EngineError
 from elmokit.nn import engines
 from elmokit.nn.engines import Clips, best_for, engine_named
+from elmokit.nn.kernels import cpu
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 CLIPPED, FREE = Clips(3.0, 3.0), Clips(None, None)
@@ -29,12 +30,40 @@ def machine(monkeypatch):
     engines._why_no_triton_here.cache_clear()
 
 
-def test_the_choice_is_a_pure_function_and_says_why():
+@pytest.fixture
+def cannot_compile(monkeypatch):
+    monkeypatch.setattr(cpu, "why_no_library", lambda: "needs a C++ compiler, found none")
+
+
+def test_the_choice_is_a_pure_function_and_says_why(cannot_compile):
     choice = best_for(CPU, torch.float32, CLIPPED)
     assert choice == best_for(CPU, torch.float32, CLIPPED)
-    assert str(choice) == "engine=packed (float32 on cpu)"
+    assert str(choice) == "engine=packed (float32 on cpu; cpu: needs a C++ compiler, found none)"
     choice = best_for(CPU, torch.bfloat16, CLIPPED)
     assert str(choice) == "engine=reference (packed: proved for float32 only, found bfloat16)"
+
+
+def test_cpp_is_taken_on_a_cpu_unless_training(cpu_kernels):
+    choice = best_for(CPU, torch.float32, CLIPPED)
+    assert choice.name == "cpu" and choice.reason.startswith("float32 on cpu, C++ with ")
+    assert str(best_for(CPU, torch.float32, CLIPPED, trains=True)) == "engine=packed (float32 on cpu)"
+    assert best_for(CPU, torch.float64, CLIPPED).name == "reference"
+
+
+def test_int8_is_taken_only_where_it_is_asked_for(cpu_kernels):
+    choice = best_for(CPU, torch.float32, CLIPPED, precision="int8")
+    assert choice.name == "int8" and "asked for" in choice.reason
+    with pytest.raises(EngineError, match="no gradients"):
+        best_for(CPU, torch.float32, CLIPPED, precision="int8", trains=True)
+    with pytest.raises(EngineError, match="made for a CPU, found cuda"):
+        best_for(CUDA, torch.float32, CLIPPED, precision="int8")
+    with pytest.raises(EngineError, match="takes float32 weights, found float64"):
+        best_for(CPU, torch.float64, CLIPPED, precision="int8")
+
+
+def test_int8_says_what_it_lacks(cannot_compile):
+    with pytest.raises(EngineError, match='needs a C.. compiler, found none. Use precision="float32"'):
+        best_for(CPU, torch.float32, CLIPPED, precision="int8")
 
 
 @pytest.mark.parametrize("clips", [CLIPPED, FREE, Clips(3.0, None)])
@@ -42,7 +71,6 @@ def test_the_choice_is_a_pure_function_and_says_why():
 def test_triton_is_taken_where_it_runs(machine, clips, dtype):
     machine()
     assert str(best_for(CUDA, getattr(torch, dtype), clips)) == f"engine=triton ({dtype} on cuda)"
-    assert best_for(CPU, torch.float32, clips).name == "packed"
 
 
 @pytest.mark.parametrize("clips", [CLIPPED, FREE])

@@ -14,7 +14,7 @@ from elmokit.config import LstmConfig
 from elmokit.errors import EngineError
 from elmokit.nn import bilm
 from elmokit.nn.bilm import BiLM
-from elmokit.nn.engines import Choice, Clips, LayerState, LstmpWeights, Recurrence, engine_named, packed
+from elmokit.nn.engines import Choice, Clips, LayerState, LstmpWeights, Recurrence, cpu, engine_named, packed
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 # Relative to the norm: outputs, gates and their gradients are rounded to 8 or 11 bits at every step, and the steps pass
@@ -106,6 +106,25 @@ def test_packed_gives_the_same_outputs_and_states(problem, block_words):
 @given(problem=problems(EXACT))
 def test_packed_gives_the_same_gradients(problem):
     check_gradients("packed", *problem)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    problem=problems([torch.float32], widest=70), block_words=st.sampled_from([1, 9, 1000]), threads=st.integers(1, 5)
+)
+def test_cpu_gives_the_same_outputs_and_states(cpu_kernels, problem, block_words, threads):
+    recurrences, batch_sizes, clips, dtype = problem
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu, "BLOCK_BYTES", block_words * 16 * recurrences[0].state.cell_BH.shape[1])
+        patch.setattr(cpu, "num_threads", lambda products: threads)
+        check_outputs_and_states("cpu", recurrences, batch_sizes, clips, dtype)
+
+
+@settings(deadline=None, max_examples=10)
+@given(problem=problems(EXACT))
+def test_cpu_leaves_gradients_and_float64_to_packed(problem):
+    check_outputs_and_states("cpu", *problem)
+    check_gradients("cpu", *problem)
 
 
 @pytest.fixture
@@ -277,7 +296,7 @@ def test_a_whole_bilm_says_the_same_through_triton(interpreted_triton, monkeypat
     words = torch.randn(4, 6, 12, generator=torch.Generator().manual_seed(0))
     expected, state = lstm(words, lengths=[6, 0, 3, 1])
     expected_after = lstm(words, lengths=[2, 6, 6, 0], state=state)
-    monkeypatch.setattr(bilm, "best_for", lambda *others: Choice("triton", "asked for"))
+    monkeypatch.setattr(bilm, "best_for", lambda *others, **options: Choice("triton", "asked for"))
     found, state = lstm(words, lengths=[6, 0, 3, 1])
     after = lstm(words, lengths=[2, 6, 6, 0], state=state)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)

@@ -11,6 +11,8 @@ import tyro
 from elmokit.commands.base import Command, Model, say
 
 if TYPE_CHECKING:
+    import torch
+
     from elmokit.config import ElmoConfig
     from elmokit.io import Checkpoint
 
@@ -54,6 +56,7 @@ def _facts(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
         "none at hand" if checkpoint.softmax is None else f"{num_output_words(checkpoint.softmax):,} words",
     )
     yield "engine", _engine_here(config)
+    yield "precision", _precisions_here()
     yield from sorted(checkpoint.metadata.items())
 
 
@@ -80,6 +83,21 @@ def _engine_here(config: ElmoConfig) -> str:
 
     from elmokit.nn.engines import Clips, best_for
 
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    choice = best_for(device, torch.float32, Clips(config.lstm.cell_clip, config.lstm.projection_clip))
+    choice = best_for(_device_here(), torch.float32, Clips(config.lstm.cell_clip, config.lstm.projection_clip))
     return f"{choice.name} ({choice.reason})"
+
+
+def _precisions_here() -> str:
+    from typing import get_args
+
+    from elmokit.nn.precision import PrecisionName, why_not
+
+    reasons = {name: why_not(name, _device_here()) for name in get_args(PrecisionName)}
+    found = ", ".join(name for name, reason in reasons.items() if reason is None)
+    return "; ".join([found, *(f"no {name}: {reason}" for name, reason in reasons.items() if reason is not None)])
+
+
+def _device_here() -> torch.device:
+    import torch
+
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

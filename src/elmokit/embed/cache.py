@@ -11,9 +11,10 @@ Shapes: U distinct words, M missing words, P width of a direction.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from itertools import repeat
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,7 +41,10 @@ class WordCache:
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._slots: OrderedDict[Word, int] = OrderedDict()
+        self._slots: dict[Word, int] = {}
+        self._words: list[Word] = []  # the word of each slot
+        self._last_used = np.zeros(capacity, np.int64)  # when, counted in words that were asked for
+        self._now = 0
         self._table_SP: Tensor | None = None
         self._lock = threading.Lock()
 
@@ -51,57 +55,68 @@ class WordCache:
         """Forget every word; the table is given back too."""
         with self._lock:
             self._slots.clear()
+            self._words.clear()
             self._table_SP = None
 
     def vectors(self, words: Sequence[Word], compute: Callable[[list[Word]], Tensor]) -> Tensor:
         """The vectors (U, P) of distinct words; `compute` is called once with those that are not remembered."""
-        places, found_HP = self._find(words)
-        if found_HP is not None and len(places) == len(words):
+        slots_U, found_HP = self._find(words)
+        missing_M = np.flatnonzero(slots_U < 0)
+        if found_HP is not None and not len(missing_M):
             return found_HP
-        known = set(places)
-        missing = [place for place in range(len(words)) if place not in known]
-        missing_words = [words[place] for place in missing]
+        missing_words = [words[place] for place in missing_M.tolist()]
         computed_MP = compute(missing_words)
         self._store(missing_words, computed_MP)
         if found_HP is None:
             return computed_MP
         vectors_UP = computed_MP.new_empty(len(words), computed_MP.shape[1])
-        vectors_UP[torch.tensor(places, device=computed_MP.device)] = found_HP
-        vectors_UP[torch.tensor(missing, device=computed_MP.device)] = computed_MP
+        vectors_UP[torch.from_numpy(np.flatnonzero(slots_U >= 0)).to(computed_MP.device)] = found_HP
+        vectors_UP[torch.from_numpy(missing_M).to(computed_MP.device)] = computed_MP
         return vectors_UP
 
-    def _find(self, words: Sequence[Word]) -> tuple[list[int], Tensor | None]:
-        """Places of the remembered words among `words`, and a copy of their vectors in that order."""
-        places, slots = [], []
+    def _find(self, words: Sequence[Word]) -> tuple[np.ndarray, Tensor | None]:
+        """The slot of each word, -1 where there is none, and a copy of the vectors found, in order."""
         with self._lock:
-            for place, word in enumerate(words):
-                slot = self._slots.get(word)
-                if slot is not None:
-                    self._slots.move_to_end(word)
-                    places.append(place)
-                    slots.append(slot)
-            if self._table_SP is None or not places:
-                return [], None
-            return places, self._table_SP[torch.tensor(slots, device=self._table_SP.device)]
+            slots_U = np.fromiter(map(self._slots.get, words, repeat(-1)), np.int64, len(words))
+            found_H = slots_U[slots_U >= 0]
+            if self._table_SP is None or not len(found_H):
+                return slots_U, None
+            self._last_used[found_H] = self._moments(len(found_H))
+            return slots_U, self._table_SP[torch.from_numpy(found_H).to(self._table_SP.device)]
 
     def _store(self, words: Sequence[Word], vectors_MP: Tensor) -> None:
         fits = [place for place, word in enumerate(words) if not isinstance(word, str) or len(word) <= LONGEST_KEY]
-        fits = fits[-self.capacity :] if self.capacity else []
-        if not fits:
-            return
         with self._lock:
+            kept = [place for place in fits if words[place] not in self._slots]  # unless another thread was faster
+            kept = kept[-self.capacity :] if self.capacity else []
+            if not kept:
+                return
             if self._table_SP is None:
                 # Pages of the table that no word has touched cost no memory on a CPU.
                 self._table_SP = vectors_MP.new_empty(self.capacity, vectors_MP.shape[1])
-            kept, slots = [], []
-            for place in fits:
-                if words[place] in self._slots:  # another thread was faster
-                    continue
-                slot = len(self._slots) if len(self._slots) < self.capacity else self._slots.popitem(last=False)[1]
+            slots_K = self._free_slots(len(kept))
+            for place, slot in zip(kept, slots_K.tolist(), strict=True):
+                self._words[slot] = words[place]
                 self._slots[words[place]] = slot
-                kept.append(place)
-                slots.append(slot)
-            if not kept:
-                return
+            self._last_used[slots_K] = self._moments(len(kept))
             device = vectors_MP.device
-            self._table_SP[torch.tensor(slots, device=device)] = vectors_MP[torch.tensor(kept, device=device)]
+            places_K = torch.tensor(kept, device=device)
+            self._table_SP[torch.from_numpy(slots_K).to(device)] = vectors_MP[places_K]
+
+    def _free_slots(self, count: int) -> np.ndarray:
+        """So many slots: those never used, then those of the words that were not asked for the longest."""
+        first = len(self._words)
+        unused_F = np.arange(first, min(first + count, self.capacity))
+        self._words += [""] * len(unused_F)
+        num_old = count - len(unused_F)
+        if not num_old:
+            return unused_F
+        ages = self._last_used[:first]
+        old_O = np.argpartition(ages, num_old - 1)[:num_old]
+        for slot in old_O.tolist():
+            del self._slots[self._words[slot]]
+        return np.concatenate([unused_F, old_O])
+
+    def _moments(self, count: int) -> np.ndarray:
+        self._now += count
+        return np.arange(self._now - count, self._now)

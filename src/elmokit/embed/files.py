@@ -2,7 +2,8 @@
 
 Arrives: text files and an Embedder. Leaves: the output, there completely or not at all. The input is cut into segments
 (`segments.py`); each finished one becomes a part in `<output>.partial` (`parts.py`); when all are there, a sink
-assembles the output from them (`sinks/`), and it is renamed into place. A run with `resume=True` passes over the
+assembles the output from them (`sinks/`), and it is renamed into place. While one segment is embedded, the one before
+is written to the disk. A run with `resume=True` passes over the
 finished parts, after checking that the input and the settings are the same, and goes on. Its output has the same
 bytes as that of an uninterrupted run on the same machine. Memory does not grow with the input.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
@@ -36,6 +38,7 @@ from elmokit.nn.bilm import BilmState
 __all__ = ["EmbedReport", "embed_files"]
 
 DTYPES = ("float16", "float32")
+FLOAT16_LIMIT = 65520  # the least number that becomes infinite
 COUNTS = ("num_lines", "num_rows", "num_words", "num_cut")
 
 
@@ -177,18 +180,29 @@ def _embed_rest(
     if finished:
         worker.restore(finished[-1])
     clock = JobClock(reader, num_lines=sum(part.header["num_lines"] for part in finished), tell=progress)
-    for number, segment in enumerate(cutter.segments(lines), start=len(finished)):
-        header = {
-            "num_lines": segment.num_lines,
-            "num_rows": len(segment.rows),
-            "num_words": segment.num_words,
-            "num_cut": segment.num_cut,
-            "digest": segment.digest,
-            "ended": segment.ended,
-        }
-        clock.begin(segment)
-        folder.add(number, header, worker.arrays_of(segment, clock.at))
-        clock.end()
+    with ThreadPoolExecutor(1, thread_name_prefix="elmokit-save") as saver:
+        saving: Future[None] | None = None
+        for number, segment in enumerate(cutter.segments(lines), start=len(finished)):
+            clock.begin(segment)
+            arrays = worker.arrays_of(segment, clock.at)
+            if saving is not None:
+                saving.result()  # one at a time, so that no part is there without those before it
+            saving = saver.submit(folder.add, number, _header_of(segment), arrays)
+            clock.end()
+        if saving is not None:
+            saving.result()
+
+
+def _header_of(segment: Segment) -> dict[str, Any]:
+    """What is stored about a segment beside its arrays."""
+    return {
+        "num_lines": segment.num_lines,
+        "num_rows": len(segment.rows),
+        "num_words": segment.num_words,
+        "num_cut": segment.num_cut,
+        "digest": segment.digest,
+        "ended": segment.ended,
+    }
 
 
 class _Worker:
@@ -208,7 +222,9 @@ class _Worker:
 
     def arrays_of(self, segment: Segment, report: Callable[[float], None]) -> dict[str, np.ndarray]:
         """The arrays of a segment's part."""
-        self._embedder.clear_cache()
+        if not self._embedder.elmo.encoder.is_row_by_row:
+            # A resumed run must not find vectors that were computed in another company and so differ in a last bit.
+            self._embedder.clear_cache()
         sentences = [row.words for row in segment.rows]
         offsets = np.zeros(len(sentences) + 1, np.int64)
         np.cumsum([len(words) for words in sentences], out=offsets[1:])
@@ -232,13 +248,12 @@ class _Worker:
 
 
 def _store(place: np.ndarray, array: np.ndarray) -> None:
-    try:
-        with np.errstate(over="raise"):
-            place[...] = array if array.ndim == 2 else array.swapaxes(0, 1)
-    except FloatingPointError:
-        raise InputError(
-            f"a vector has the value {np.abs(array).max():.3g}, too large for float16: use dtype float32"
-        ) from None
+    if place.dtype == np.float16 and array.size:
+        largest = max(array.max(), -array.min())
+        if largest >= FLOAT16_LIMIT:
+            raise InputError(f"a vector has the value {largest:.3g}, too large for float16: use dtype float32")
+    # Ten times faster than numpy's own conversion to float16, with the same results.
+    torch.from_numpy(place).copy_(torch.from_numpy(array if array.ndim == 2 else array.swapaxes(0, 1)))
 
 
 def _is_to_do(

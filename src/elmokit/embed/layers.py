@@ -1,16 +1,16 @@
 """Which layers leave: all of them, one of them, or a sum of them.
 
-Arrives: the caller's `layers=` and all layers (L, B, W, D) of a batch. Leaves: one tensor with the batch first, either
-(B, W, D) or, for `"all"`, (B, L, W, D). The choice is checked before any work starts.
+Arrives: the caller's `layers=` and all layers of some words. Leaves: one tensor or, for `"all"`, one a layer. The
+choice is checked before any work starts.
 
-Shapes: L layers, B batch, W words, D model.
+Shapes: L layers.
 """
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from elmokit.errors import LayerError
@@ -45,17 +45,31 @@ def checked_layers(layers: Layers, num_layers: int) -> Layers:
     return number
 
 
-def chosen_layers(layers_LBWD: Tensor, layers: Layers, *, mix: tuple[Tensor, Tensor] | None) -> Tensor:
-    """The layers asked for, batch first; `mix` is the model's stored one (pre-softmax weights and gamma), if any."""
-    if layers == "all":
-        return layers_LBWD.transpose(0, 1)
-    if layers == "top":
-        return layers_LBWD[-1]
-    if layers == "mix" and mix is not None:
-        weights_L, gamma = (part.to(layers_LBWD) for part in mix)
-        share_L = weights_L.softmax(0)
-        return gamma * torch.einsum("l,lbwd->bwd", share_L, layers_LBWD)
-    if layers in ("average", "mix"):
-        return layers_LBWD.mean(0)
-    assert isinstance(layers, int)
-    return layers_LBWD[layers]
+def chosen_layers(layers: Sequence[Tensor], choice: Layers, *, mix: tuple[Tensor, Tensor] | None) -> list[Tensor]:
+    """The layers asked for, in float32: all of them, or one tensor of the same shape.
+
+    Arguments:
+        layers: every layer, from the context-free one up.
+        choice: what `checked_layers` let pass.
+        mix: the model's stored one (pre-softmax weights and gamma), if any.
+    """
+    layers = [layer.float() for layer in layers]
+    if choice == "all":
+        return layers
+    if choice == "top":
+        return [layers[-1]]
+    if choice == "mix" and mix is not None:
+        weights_L, gamma = mix
+        shares = (gamma * weights_L.softmax(0)).tolist()
+        return [_weighted(layers, shares)]
+    if choice in ("average", "mix"):
+        return [_weighted(layers, [1.0] * len(layers)).div_(len(layers))]
+    assert isinstance(choice, int)
+    return [layers[choice]]
+
+
+def _weighted(layers: Sequence[Tensor], shares: Sequence[float]) -> Tensor:
+    total = layers[0] * shares[0]
+    for layer, share in zip(layers[1:], shares[1:], strict=True):
+        total.add_(layer, alpha=share)
+    return total

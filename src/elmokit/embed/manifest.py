@@ -19,7 +19,7 @@ from elmokit.model import Elmo
 
 __all__ = ["check_same_settings", "job_manifest"]
 
-JOB_VERSION = 1
+JOB_VERSION = 2
 
 
 def job_manifest(embedder: Embedder, *, tokenised: bool, **choices: str | int | bool | None) -> dict[str, Any]:
@@ -43,6 +43,7 @@ def job_manifest(embedder: Embedder, *, tokenised: bool, **choices: str | int | 
         "state": embedder.state,
         "cache_words": embedder.cache_words,
         "device": embedder.device.type,
+        "precision": embedder.precision,
         **choices,
     }
     about = {
@@ -51,6 +52,7 @@ def job_manifest(embedder: Embedder, *, tokenised: bool, **choices: str | int | 
         "fingerprint": fingerprint,
         "layers": str(choices["layers"]),
         "state": embedder.state,
+        "precision": embedder.precision,
     }
     return {"settings": settings, "about": about}
 

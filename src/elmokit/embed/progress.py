@@ -89,7 +89,7 @@ class JobClock:
             )
 
     def end(self) -> None:
-        """The segment is saved."""
+        """The segment is embedded."""
         self.at(1.0)
         self._lines += self._segment.num_lines
         self._words += self._segment.num_words

@@ -1,10 +1,10 @@
 """Lines of input cut into segments: the pieces in which a job works, is saved and goes on after a kill.
 
 Arrives: lines. Leaves: `Segment`s of rows. A segment is consecutive lines until they have 2^15 words or are 2^13 in
-number, so its borders depend on the input alone; batches and the word cache never cross them. So a segment has the same
-bytes whichever run computes it. The size is a compromise: a kill loses at most one segment (ten seconds of the
-original model on a laptop); its vectors (67 MB for the original model in float16) are held in memory and become one
-Parquet row group; and encoding its words anew costs some 5 % more than a cache kept for the whole file.
+number, so its borders depend on the input alone; batches never cross them, and the word cache only where a word has the
+same bits in any company. So a segment has the same bytes whichever run computes it. The size is a compromise: a kill
+loses at most two segments, one being embedded and one being written; the vectors of both (67 MB each for the original
+model in float16) are held in memory, and each becomes one Parquet row group.
 """
 
 from __future__ import annotations

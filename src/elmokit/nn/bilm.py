@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.config import LstmConfig
-from elmokit.nn.engines import Choice, Clips, LayerState, LstmpWeights, Recurrence, best_for, engine_named
+from elmokit.nn.engines import Choice, Clips, LayerState, LstmpWeights, Precision, Recurrence, best_for, engine_named
 from elmokit.nn.lstmp import Lstmp
 
 __all__ = ["BiLM", "BilmState"]
@@ -79,6 +79,7 @@ class BiLM(nn.Module):
     def __init__(self, config: LstmConfig) -> None:
         super().__init__()
         self.config = config
+        self.precision: Precision = "float32"  # of the products; int8 is for inference on a CPU
         self.forward_layers = nn.ModuleList(Lstmp(config) for _ in range(config.num_layers))
         self.backward_layers = nn.ModuleList(Lstmp(config) for _ in range(config.num_layers))
 
@@ -91,7 +92,7 @@ class BiLM(nn.Module):
     def engine(self) -> Choice:
         """The engine that runs the layers on this module's device, and why."""
         weight = next(self.parameters())
-        return best_for(weight.device, weight.dtype, self.clips)
+        return best_for(weight.device, weight.dtype, self.clips, precision=self.precision)
 
     def forward(
         self, words_BWP: Tensor, *, lengths: Sequence[int], state: BilmState | None = None

@@ -4,6 +4,9 @@ Arrives: ids (N, C), one row a word. Leaves: vectors (N, P). On the way: charact
 widths, the maximum of each channel over the word, highway layers, a linear map. Models with a word table look the
 word up instead (bilm-tf's word-input models) or beside it (ELMoForManyLangs, whose column 0 is the word's id).
 
+On a CPU, where nothing is learned, the same is computed by the C++ of `kernels/cpu` if it could be built: convolutions
+as sums of table rows, linear maps from weights laid out once, optionally in int8.
+
 Shapes: N words, C columns of ids, T columns kept after trimming, E character width, F features, P output width.
 """
 
@@ -16,7 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.config import CharConfig, ElmoConfig, WordConfig
-from elmokit.nn.engines import why_no_triton
+from elmokit.nn.engines import Precision, why_no_triton
+from elmokit.nn.kernels.cpu import can_run, packed_highway, packed_linear
+from elmokit.nn.kernels.cpu.char_cnn import Filter, character_features, has_tables
 
 __all__ = ["CharCnn", "Highway", "WordEncoder", "WordTable", "distinct_rows"]
 
@@ -33,6 +38,7 @@ class WordEncoder(nn.Module):
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
+        self.precision: Precision = "float32"  # of the linear maps where the C++ kernels run
         self.words = WordTable(config.words) if config.words else None
         self.characters = CharCnn(config.characters) if config.characters else None
         self.projection = (
@@ -43,7 +49,7 @@ class WordEncoder(nn.Module):
     def reset_parameters(self) -> None:
         """Draw the projection as bilm-tf does: normal, variance 1 / fan-in, bias 0 (the parts draw their own)."""
         if self.projection is not None:
-            nn.init.normal_(self.projection.weight, std=1 / math.sqrt(self.projection.in_features))
+            _draw_normal(self.projection.weight, self.projection.in_features)
             nn.init.zeros_(self.projection.bias)
 
     def forward(self, ids_NC: Tensor, *, trims: bool = True) -> Tensor:
@@ -58,9 +64,24 @@ class WordEncoder(nn.Module):
             features.append(self.words(ids_NC[:, 0]))
             ids_NC = ids_NC[:, 1:]
         if self.characters is not None:
-            features.append(self.characters(ids_NC, trims=trims))
+            features.append(self.characters(ids_NC, trims=trims, precision=self.precision))
         features_NF = features[0] if len(features) == 1 else torch.cat(features, dim=1)
-        return features_NF if self.projection is None else self.projection(features_NF)
+        if self.projection is None:
+            return features_NF
+        weight, bias = self.projection.weight, self.projection.bias
+        if can_run(features_NF, weight, bias):
+            return packed_linear(features_NF, weight, bias, precision=self.precision)
+        return self.projection(features_NF)
+
+    @property
+    def is_row_by_row(self) -> bool:
+        """Whether a word's vector has the same bits whatever words are computed beside it (when nothing is learned).
+
+        torch's products choose their order of summation by the number of rows; the C++ kernels do not.
+        """
+        with torch.no_grad():
+            characters = self.characters
+            return can_run(*self.parameters()) and (characters is None or characters.has_tables)
 
 
 class WordTable(nn.Module):
@@ -103,12 +124,35 @@ class CharCnn(nn.Module):
                 nn.init.uniform_(convolution.weight, -0.05, 0.05)
             else:
                 fan_in = convolution.in_channels * convolution.kernel_size[0]
-                nn.init.normal_(convolution.weight, std=1 / math.sqrt(fan_in))
+                _draw_normal(convolution.weight, fan_in)
             assert convolution.bias is not None
             nn.init.zeros_(convolution.bias)
 
-    def forward(self, ids_NC: Tensor, *, trims: bool = True) -> Tensor:
+    @property
+    def has_tables(self) -> bool:
+        """Whether the convolutions are sums of table rows here (when nothing is learned)."""
+        return has_tables(self.embedding, self._filters())
+
+    def forward(self, ids_NC: Tensor, *, trims: bool = True, precision: Precision = "float32") -> Tensor:
         """Features (N, F) of the words with these character ids."""
+        fits = ids_NC.device.type == "cpu" and ids_NC.shape[1] >= self.widest_filter
+        if fits and has_tables(self.embedding, self._filters()):
+            features_NF = character_features(
+                ids_NC, self.embedding, self._filters(), rectifies=self.activation == "relu"
+            )
+        else:
+            features_NF = self._convolved(ids_NC, trims=trims)
+        for highway in self.highways:
+            assert isinstance(highway, Highway)
+            features_NF = highway(features_NF, precision=precision)
+        return features_NF
+
+    def _filters(self) -> list[Filter]:
+        convolutions = [each for each in self.convolutions if isinstance(each, nn.Conv1d)]
+        return [(each.weight, each.bias) for each in convolutions if each.bias is not None]
+
+    def _convolved(self, ids_NC: Tensor, *, trims: bool) -> Tensor:
+        """Features before the highways (N, F), in torch."""
         ids_NT = ids_NC[:, : kept_columns(ids_NC, self.widest_filter)] if trims else ids_NC
         # Id 0 stands for "no word" and is a vector of zeros. In-word padding is a symbol like any other: its vector
         # is learned and takes part in the convolutions, so nothing may be masked here.
@@ -116,10 +160,7 @@ class CharCnn(nn.Module):
         characters_NTE = F.embedding(ids_NT, table)
         pooled = [_convolve_and_pool(characters_NTE, convolution) for convolution in self.convolutions]
         features_NF = torch.cat(pooled, dim=1)
-        features_NF = features_NF.relu() if self.activation == "relu" else features_NF.tanh()
-        for highway in self.highways:
-            features_NF = highway(features_NF)
-        return features_NF
+        return features_NF.relu() if self.activation == "relu" else features_NF.tanh()
 
 
 def _convolve_and_pool(characters_NTE: Tensor, convolution: nn.Module) -> Tensor:
@@ -147,12 +188,21 @@ class Highway(nn.Module):
     def reset_parameters(self) -> None:
         """Draw as bilm-tf does; a gate bias of -2 lets the input through at first."""
         for linear, bias in ((self.gate, -2.0), (self.transform, 0.0)):
-            nn.init.normal_(linear.weight, std=1 / math.sqrt(linear.in_features))
+            _draw_normal(linear.weight, linear.in_features)
             nn.init.constant_(linear.bias, bias)
 
-    def forward(self, features_NF: Tensor) -> Tensor:
+    def forward(self, features_NF: Tensor, *, precision: Precision = "float32") -> Tensor:
         """Features (N, F), some of them transformed."""
+        gate, transform = (self.gate.weight, self.gate.bias), (self.transform.weight, self.transform.bias)
+        if can_run(features_NF, *gate, *transform):
+            return packed_highway(features_NF, gate, transform, precision=precision)
         return torch.lerp(features_NF, self.transform(features_NF).relu(), self.gate(features_NF).sigmoid())
+
+
+def _draw_normal(weight: Tensor, fan_in: int) -> None:
+    """Draw from a normal distribution of variance 1 / fan-in."""
+    if not weight.is_meta:  # weights about to be loaded; torch would import its compiler for them, two seconds
+        nn.init.normal_(weight, std=1 / math.sqrt(fan_in))
 
 
 def kept_columns(ids_NC: Tensor, widest_filter: int) -> int:

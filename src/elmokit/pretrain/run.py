@@ -90,7 +90,7 @@ class Run:
         config, corpus, network = self.config, self.corpus, self.network
         body, output = (sum(p.numel() for p in part.parameters()) for part in (network.body, network.softmax))
         passes = config.tokens / self.reader.tokens_per_epoch
-        engine = best_for(self.place.device, network.dtype, network.body.bilm.clips)
+        engine = best_for(self.place.device, network.dtype, network.body.bilm.clips, trains=True)
         processes = f", {self.place.world} processes" if self.place.world > 1 else ""
         say = self.place.say
         say(f"text        {corpus.num_tokens:,} words in {corpus.num_sentences:,} sentences")

@@ -20,6 +20,7 @@ from elmokit.embed.sinks.contents import Contents
 __all__ = ["write_parquet"]
 
 WORDS_PATH = "words.list.element"
+ROWS_A_PIECE = 64
 
 
 def write_parquet(parts: Sequence[Part], folder: Path, name: str, contents: Contents) -> None:
@@ -58,4 +59,10 @@ def _table(part: Part, schema: pa.Schema, contents: Contents) -> pa.Table:
         vectors_WD = contents.column(part.array("vectors"), number)
         flat = pa.array(np.ascontiguousarray(vectors_WD).reshape(-1))
         columns.append(pa.ListArray.from_arrays(offsets, pa.FixedSizeListArray.from_arrays(flat, contents.dim)))
-    return pa.table(columns, schema=schema)
+    return pa.table([_in_pieces(column) for column in columns], schema=schema)
+
+
+def _in_pieces(column: pa.Array) -> pa.ChunkedArray:
+    """The same rows; the writer computes where lists begin for one piece at a time, which takes twice its vectors."""
+    starts = range(0, max(1, len(column)), ROWS_A_PIECE)
+    return pa.chunked_array([column.slice(start, ROWS_A_PIECE) for start in starts], type=column.type)

@@ -13,8 +13,9 @@ import importlib
 import importlib.util
 import os
 import shutil
+import sys
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -27,11 +28,40 @@ __all__ = [
     "Clips",
     "LayerState",
     "LstmpWeights",
+    "Precision",
     "Recurrence",
     "best_for",
     "engine_named",
+    "outside_graphs",
+    "why_no_cpu",
     "why_no_triton",
 ]
+
+Precision = Literal["float32", "int8"]
+_Function = TypeVar("_Function", bound=Callable)
+
+
+def outside_graphs(run: Run) -> Run:
+    """The engine, left out of compiled graphs, as `torch.compiler.disable` would do it.
+
+    That imports torch's compiler (two seconds, 170 MB) at once; here it is imported only if somebody compiles.
+    """
+
+    @functools.wraps(run)
+    def outside(
+        recurrences: Sequence[Recurrence], batch_sizes: Sequence[int], clips: Clips
+    ) -> list[tuple[Tensor, LayerState]]:
+        if "torch._dynamo" in sys.modules:
+            return cast(Run, torch.compiler.disable(run))(recurrences, batch_sizes, clips)
+        return run(recurrences, batch_sizes, clips)
+
+    return outside
+
+
+def _constant(function: _Function) -> _Function:
+    """What `torch.compiler.assume_constant_result` does, without importing torch's compiler."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 class LstmpWeights(NamedTuple):
@@ -65,7 +95,7 @@ class Recurrence(NamedTuple):
     state: LayerState
 
 
-ENGINES = ("cudnn", "packed", "reference", "triton")
+ENGINES = ("cpu", "cudnn", "int8", "packed", "reference", "triton")
 TRITON_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 Run = Callable[[Sequence[Recurrence], Sequence[int], Clips], list[tuple[Tensor, LayerState]]]
 
@@ -81,14 +111,30 @@ class Choice(NamedTuple):
         return f"engine={self.name} ({self.reason})"
 
 
-def best_for(device: torch.device, dtype: torch.dtype, clips: Clips) -> Choice:
-    """The fastest engine that is exact for this device, dtype and clipping.
+def best_for(
+    device: torch.device,
+    dtype: torch.dtype,
+    clips: Clips,
+    *,
+    precision: Precision = "float32",
+    trains: bool = False,
+) -> Choice:
+    """The fastest engine for this device, dtype and clipping: exact, unless products in int8 are asked for.
+
+    Arguments:
+        device: where the weights are.
+        dtype: of the weights.
+        clips: the bounds that the engine must apply.
+        precision: `"int8"` where products of 8-bit numbers are near enough; an `EngineError` where they cannot be had.
+        trains: whether gradients are wanted.
 
     Example:
-        >>> print(best_for(torch.device("cpu"), torch.float32, Clips(3.0, 3.0)))
+        >>> print(best_for(torch.device("cpu"), torch.float32, Clips(3.0, 3.0), trains=True))
         engine=packed (float32 on cpu)
     """
     name = str(dtype).removeprefix("torch.")
+    if precision == "int8":
+        return _int8_for(device, dtype, trains=trains)
     why_not = why_no_triton(device, dtype)
     if why_not is None:
         return Choice("triton", f"{name} on {device.type}")
@@ -97,9 +143,43 @@ def best_for(device: torch.device, dtype: torch.dtype, clips: Clips) -> Choice:
         if clips == Clips(None, None):
             return Choice("cudnn", f"{name} on cuda, nothing clipped; {reasons[0]}")
         reasons.append("cudnn: cannot clip")
+    if device.type == "cpu" and dtype == torch.float32 and not trains:
+        why_not = why_no_cpu(device, dtype)
+        if why_not is None:
+            return Choice("cpu", f"float32 on cpu, C++ with {_instructions()}")
+        reasons.append(f"cpu: {why_not}")
     if dtype == torch.float32:
         return Choice("packed", "; ".join([f"float32 on {device.type}", *reasons]))
     return Choice("reference", "; ".join([*reasons, f"packed: proved for float32 only, found {name}"]))
+
+
+def _int8_for(device: torch.device, dtype: torch.dtype, *, trains: bool) -> Choice:
+    why_not = "it has no gradients" if trains else why_no_cpu(device, dtype)
+    if why_not is not None:
+        raise EngineError(f'precision="int8" cannot run here: {why_not}. Use precision="float32"')
+    return Choice("int8", f"int8 products on cpu, asked for, C++ with {_instructions()}")
+
+
+@_constant
+def why_no_cpu(device: torch.device, dtype: torch.dtype) -> str | None:
+    """What keeps the C++ kernels from running on this device in this dtype; `None` if nothing does.
+
+    The first call may compile them (`nn/kernels/cpu/building.py`).
+    """
+    if device.type != "cpu":
+        return f"made for a CPU, found {device.type}"
+    if dtype != torch.float32:
+        return f"takes float32 weights, found {str(dtype).removeprefix('torch.')}"
+    from elmokit.nn.kernels.cpu import why_no_library
+
+    return why_no_library()
+
+
+@_constant
+def _instructions() -> str:
+    from elmokit.nn.kernels.cpu import library
+
+    return library().elmokit_instructions().decode()
 
 
 def why_no_triton(device: torch.device, dtype: torch.dtype) -> str | None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Recurrence
+from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Recurrence, outside_graphs
 
 __all__ = ["run"]
 
@@ -24,7 +24,7 @@ __all__ = ["run"]
 BLOCK_BYTES = 32 * 2**20
 
 
-@torch.compiler.disable  # the loop over words would be unrolled anew for every sentence length
+@outside_graphs  # the loop over words would be unrolled anew for every sentence length
 def run(recurrences: Sequence[Recurrence], batch_sizes: Sequence[int], clips: Clips) -> list[tuple[Tensor, LayerState]]:
     """Outputs (N, P) and final state of each recurrence."""
     results = []

@@ -1,0 +1,12 @@
+"""C++ for processors: products with weights that were laid out once, in float32 and in int8.
+
+`building.py` compiles, `packing.py` lays weights out and remembers them, `linear.py` multiplies; the recurrence is
+called by `nn/engines/cpu.py`. The sources beside them know nothing of torch: they take pointers.
+"""
+
+from elmokit.nn.engines import Precision
+from elmokit.nn.kernels.cpu.building import library, why_no_library
+from elmokit.nn.kernels.cpu.linear import packed_highway, packed_linear
+from elmokit.nn.kernels.cpu.packing import can_run
+
+__all__ = ["Precision", "can_run", "library", "packed_highway", "packed_linear", "why_no_library"]
