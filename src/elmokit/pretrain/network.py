@@ -1,10 +1,11 @@
 """The network that is trained: word encoder, both stacks and one output layer, from packed words to their loss.
 
 Arrives: `StepInputs`, the distinct words of a step and, for each direction, the order in which it reads them and the
-words it must predict. Leaves: the summed negative log-likelihood of each direction and the state after the step. The
+words it must predict. Leaves: the summed negative log-likelihood, also of each direction, and the next state. The
 character encoder runs once per distinct word; encoder and output layer are shared by the directions, the LSTMs not.
 
-Shapes: N packed words, P width of a direction, U distinct words, C columns of ids; 2 stands for forward and backward.
+Shapes: N packed words, M = 2N of both directions, P width of a direction, U distinct words, C columns of ids; 2 stands
+for forward and backward.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from elmokit.pretrain.batches import Batch
 
 __all__ = ["LanguageModelNetwork", "StepInputs", "keyed_dropout"]
 
-Loss = Callable[[Tensor, Tensor, int], Tensor]  # (outputs, targets, direction) to the summed loss
+# Outputs and targets of both directions, one after the other, to the summed loss and the loss of each.
+Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 Dropout = Callable[[Tensor, int, int], Tensor]
 
 
@@ -87,8 +89,8 @@ class LanguageModelNetwork(nn.Module):
 
     def forward(
         self, inputs: StepInputs, state: BilmState, loss: Loss | None = None, seed: Tensor | None = None
-    ) -> tuple[Tensor, BilmState]:
-        """Summed negative log-likelihood (2) of the forward and the backward direction, and the state after the step.
+    ) -> tuple[Tensor, Tensor, BilmState]:
+        """Summed negative log-likelihood, that of each direction (2, without gradients), and the state after the step.
 
         Arguments:
             inputs: what to read and to predict.
@@ -96,10 +98,10 @@ class LanguageModelNetwork(nn.Module):
             loss: the full softmax unless given, or a sampled one with this step's negatives.
             seed: a number of this step (an integer tensor), from which dropout is drawn; `None` for no dropout.
         """
-        loss = self._full_loss if loss is None else loss
+        loss = self.softmax.full_losses if loss is None else loss
         outputs, state = self.predictions(inputs, state, seed)
-        losses = [loss(outputs_NP, inputs.targets_2N[d], d) for d, outputs_NP in enumerate(outputs)]
-        return torch.stack(losses), state
+        total, losses_M = loss(torch.cat(outputs), inputs.targets_2N.flatten())
+        return total, losses_M.view(2, -1).sum(1), state
 
     def predictions(
         self, inputs: StepInputs, state: BilmState, seed: Tensor | None = None
@@ -117,10 +119,6 @@ class LanguageModelNetwork(nn.Module):
             return keyed_dropout(values_NP, keys_N, seed=place, rate=self.dropout)
 
         return drop
-
-    def _full_loss(self, outputs_NP: Tensor, targets_N: Tensor, direction: int) -> Tensor:
-        del direction
-        return self.softmax.full_loss(outputs_NP, targets_N)
 
 
 class _Body(nn.Module):

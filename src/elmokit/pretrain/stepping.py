@@ -6,7 +6,8 @@
 where an LSTM's hundreds of small launches take the host longer than the device, `GraphStepper` records a step of each
 shape once (a CUDA graph) and plays it back: the host then only copies a few arrays.
 
-Shapes: N packed words, U distinct words, C columns of ids, S negatives; 2 stands for forward and backward.
+Shapes: N packed words, M = 2N of both directions, U distinct words, C columns of ids, S negatives; 2 stands for
+forward and backward.
 """
 
 from __future__ import annotations
@@ -104,10 +105,10 @@ class Stepper:
     def _run(
         self, inputs: StepInputs, state: BilmState, negatives: Sequence[Tensor], seed: Tensor, scale: float
     ) -> BilmState:
-        losses_2, state = self.wrapped(inputs, state, self._loss(negatives), seed)
-        (losses_2.sum() * scale).backward()
+        total, losses_2, state = self.wrapped(inputs, state, self._loss(negatives), seed)
+        (total * scale).backward()
         if scale:
-            self.loss_sums_2 += losses_2.detach()
+            self.loss_sums_2 += losses_2
         return state
 
     def _loss(self, negatives: Sequence[Tensor]) -> Loss | None:
@@ -115,11 +116,11 @@ class Stepper:
             return None
         ids_S, log_expected_S, log_expected_2N = negatives
 
-        def sampled(outputs_NP: Tensor, targets_N: Tensor, direction: int) -> Tensor:
+        def sampled(outputs_MP: Tensor, targets_M: Tensor) -> tuple[Tensor, Tensor]:
             softmax = self.network.softmax
             assert isinstance(softmax, Softmax)
-            own = log_expected_2N[direction] if self.corrects_targets else None
-            return softmax.sampled_loss(outputs_NP, targets_N, ids_S, log_expected_S, own)
+            own_M = log_expected_2N.flatten() if self.corrects_targets else None
+            return softmax.sampled_losses(outputs_MP, targets_M, ids_S, log_expected_S, own_M)
 
         return sampled
 

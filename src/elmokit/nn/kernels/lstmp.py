@@ -43,11 +43,69 @@ FORWARD_COUNTS = [
 BACKWARD_COUNTS = ["num_active", "start", "num_words", "before_start", "num_before", "num_rows"]
 
 
+@triton.jit
+def _hidden(rows, p, active, bound, CLIPS: tl.constexpr, P: tl.constexpr, BP: tl.constexpr):
+    read = active
+    if P % BP != 0:
+        read = active & (p < P)[None, :]
+    hidden_RP = tl.load(rows + p[None, :], mask=read, other=0.0)
+    if CLIPS:
+        hidden_RP = _clip(hidden_RP.to(tl.float32), bound).to(hidden_RP.dtype)
+    return hidden_RP
+
+
+@triton.jit
+def _apart(
+    rows, weight, active, inside, bound, CLIPS: tl.constexpr, PRECISION: tl.constexpr,
+    P: tl.constexpr, H: tl.constexpr, R: tl.constexpr, J: tl.constexpr, BP: tl.constexpr,
+):  # fmt: skip
+    """What the last outputs say to each gate: four products, with the gates' columns as they lie in the matrix."""
+    i_RJ = tl.zeros((R, J), tl.float32)
+    j_RJ = tl.zeros((R, J), tl.float32)
+    f_RJ = tl.zeros((R, J), tl.float32)
+    o_RJ = tl.zeros((R, J), tl.float32)
+    for block in range(0, P, BP):
+        p = block + tl.arange(0, BP)
+        hidden_RP = _hidden(rows, p, active, bound, CLIPS, P, BP)
+        used = inside
+        if P % BP != 0:
+            used = inside & (p < P)[:, None]
+        place = p[:, None] * (4 * H)
+        i_RJ += tl.dot(hidden_RP, tl.load(weight + place, mask=used, other=0.0), input_precision=PRECISION)
+        j_RJ += tl.dot(hidden_RP, tl.load(weight + place + H, mask=used, other=0.0), input_precision=PRECISION)
+        f_RJ += tl.dot(hidden_RP, tl.load(weight + place + 2 * H, mask=used, other=0.0), input_precision=PRECISION)
+        o_RJ += tl.dot(hidden_RP, tl.load(weight + place + 3 * H, mask=used, other=0.0), input_precision=PRECISION)
+    return i_RJ, j_RJ, f_RJ, o_RJ
+
+
+@triton.jit
+def _joined(
+    rows, weight, active, bound, CLIPS: tl.constexpr, PRECISION: tl.constexpr,
+    P: tl.constexpr, H: tl.constexpr, R: tl.constexpr, J: tl.constexpr, BP: tl.constexpr,
+):  # fmt: skip
+    """The same as one product four times as wide, with a matrix in which the gates of a cell lie side by side."""
+    columns = tl.program_id(1) * (4 * J) + tl.arange(0, 4 * J)[None, :]
+    inside = columns < 4 * H
+    gates_RX = tl.zeros((R, 4 * J), tl.float32)
+    for block in range(0, P, BP):
+        p = block + tl.arange(0, BP)
+        hidden_RP = _hidden(rows, p, active, bound, CLIPS, P, BP)
+        used = inside
+        if P % BP != 0:
+            used = inside & (p < P)[:, None]
+        weight_PX = tl.load(weight + p[:, None] * (4 * H) + columns, mask=used, other=0.0)
+        gates_RX = tl.dot(hidden_RP, weight_PX, gates_RX, input_precision=PRECISION)
+    first_RJ2, second_RJ2 = tl.split(tl.reshape(gates_RX, (R, J, 2, 2)))  # i and f, j and o
+    i_RJ, f_RJ = tl.split(first_RJ2)
+    j_RJ, o_RJ = tl.split(second_RJ2)
+    return i_RJ, j_RJ, f_RJ, o_RJ
+
+
 @triton.jit(do_not_specialize=FORWARD_COUNTS)
 def forward_kernel(
     gates, recurrent, bias, hidden, before, cells, gated, num_active, gates_start, num_gates, hidden_start, num_hidden,
     before_start, num_before, cells_start, num_cells, num_gated, cell_clip, output_clip,
-    KEEPS: tl.constexpr, CLIPS: tl.constexpr, PRECISION: tl.constexpr,
+    KEEPS: tl.constexpr, CLIPS: tl.constexpr, JOINS: tl.constexpr, PRECISION: tl.constexpr,
     P: tl.constexpr, H: tl.constexpr, R: tl.constexpr, J: tl.constexpr, BP: tl.constexpr,
 ):  # fmt: skip
     # Where the tile begins is counted in 64 bits; places within it fit into 32.
@@ -58,26 +116,13 @@ def forward_kernel(
     active = first + r < num_active
     inside = columns < H
     hidden += (direction * num_hidden + hidden_start + first) * P
-    weight = recurrent + direction * P * 4 * H + columns
-    i_RJ = tl.zeros((R, J), tl.float32)
-    j_RJ = tl.zeros((R, J), tl.float32)
-    f_RJ = tl.zeros((R, J), tl.float32)
-    o_RJ = tl.zeros((R, J), tl.float32)
-    for block in range(0, P, BP):
-        p = block + tl.arange(0, BP)
-        read = active
-        used = inside
-        if P % BP != 0:
-            read = active & (p < P)[None, :]
-            used = inside & (p < P)[:, None]
-        hidden_RP = tl.load(hidden + r * P + p[None, :], mask=read, other=0.0)
-        if CLIPS:
-            hidden_RP = _clip(hidden_RP.to(tl.float32), output_clip).to(hidden_RP.dtype)
-        place = p[:, None] * (4 * H)
-        i_RJ += tl.dot(hidden_RP, tl.load(weight + place, mask=used, other=0.0), input_precision=PRECISION)
-        j_RJ += tl.dot(hidden_RP, tl.load(weight + place + H, mask=used, other=0.0), input_precision=PRECISION)
-        f_RJ += tl.dot(hidden_RP, tl.load(weight + place + 2 * H, mask=used, other=0.0), input_precision=PRECISION)
-        o_RJ += tl.dot(hidden_RP, tl.load(weight + place + 3 * H, mask=used, other=0.0), input_precision=PRECISION)
+    weight = recurrent + direction * P * 4 * H
+    if JOINS:
+        i_RJ, j_RJ, f_RJ, o_RJ = _joined(hidden + r * P, weight, active, output_clip, CLIPS, PRECISION, P, H, R, J, BP)
+    else:
+        i_RJ, j_RJ, f_RJ, o_RJ = _apart(
+            hidden + r * P, weight + columns, active, inside, output_clip, CLIPS, PRECISION, P, H, R, J, BP
+        )
     mask = active & inside
     gate = gates + (direction * num_gates + gates_start + first) * (4 * H) + (r * (4 * H) + columns)
     bias += direction * 4 * H
