@@ -48,7 +48,7 @@ def measure_all(corpus: EncodedCorpus, seconds: float) -> None:
     print(f"{'M tokens/s':26} {'clock':>7} {'CPU':>7} {'tokens':>7} {'distinct':>9}")
     for name, reader in readers.items():
         report(name, reader, seconds)
-    with Prefetcher(SentenceReader(corpus, ByteScheme(50))) as batches:
+    with Prefetcher(SentenceReader(corpus, ByteScheme(50)), lambda batch: batch) as batches:
         report("sentences, background", batches, seconds)
 
 

@@ -10,6 +10,7 @@ Shapes: N words, C columns of ids, T columns kept after trimming, E character wi
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -46,19 +47,20 @@ class WordEncoder(nn.Module):
             nn.init.normal_(self.projection.weight, std=1 / math.sqrt(self.projection.in_features))
             nn.init.zeros_(self.projection.bias)
 
-    def forward(self, ids_NC: Tensor, *, trims: bool = True) -> Tensor:
+    def forward(self, ids_NC: Tensor | Sequence[Tensor], *, trims: bool = True) -> Tensor:
         """Vectors (N, P) of the words with these ids.
 
         Arguments:
-            ids_NC: one row a word.
+            ids_NC: one row a word; or several blocks of such rows, each as wide as its longest word needs.
             trims: leave out columns that cannot matter; a caller that has done so already spares the look at them.
         """
+        blocks = [ids_NC] if isinstance(ids_NC, Tensor) else list(ids_NC)
         features = []
         if self.words is not None:
-            features.append(self.words(ids_NC[:, 0]))
-            ids_NC = ids_NC[:, 1:]
+            features.append(self.words(torch.cat([block[:, 0] for block in blocks])))
+            blocks = [block[:, 1:] for block in blocks]
         if self.characters is not None:
-            features.append(self.characters(ids_NC, trims=trims))
+            features.append(self.characters(blocks, trims=trims))
         features_NF = features[0] if len(features) == 1 else torch.cat(features, dim=1)
         return features_NF if self.projection is None else self.projection(features_NF)
 
@@ -107,19 +109,31 @@ class CharCnn(nn.Module):
             assert convolution.bias is not None
             nn.init.zeros_(convolution.bias)
 
-    def forward(self, ids_NC: Tensor, *, trims: bool = True) -> Tensor:
-        """Features (N, F) of the words with these character ids."""
-        ids_NT = ids_NC[:, : kept_columns(ids_NC, self.widest_filter)] if trims else ids_NC
-        # Id 0 stands for "no word" and is a vector of zeros. In-word padding is a symbol like any other: its vector
-        # is learned and takes part in the convolutions, so nothing may be masked here.
-        table = F.pad(self.embedding, (0, 0, 1, 0))
-        characters_NTE = F.embedding(ids_NT, table)
-        pooled = [_convolve_and_pool(characters_NTE, convolution) for convolution in self.convolutions]
-        features_NF = torch.cat(pooled, dim=1)
+    def forward(self, ids_NC: Tensor | Sequence[Tensor], *, trims: bool = True) -> Tensor:
+        """Features (N, F) of the words with these character ids, in one block or several of different widths."""
+        blocks = [ids_NC] if isinstance(ids_NC, Tensor) else ids_NC
+        features_NF = torch.cat([self._pooled(block, trims=trims) for block in blocks])
         features_NF = features_NF.relu() if self.activation == "relu" else features_NF.tanh()
         for highway in self.highways:
             features_NF = highway(features_NF)
         return features_NF
+
+    def _pooled(self, ids_NC: Tensor, *, trims: bool) -> Tensor:
+        """The largest value (N, F) of each channel over all positions of a word."""
+        ids_NT = ids_NC[:, : kept_columns(ids_NC, self.widest_filter)] if trims else ids_NC
+        # Id 0 stands for "no word" and is a vector of zeros. In-word padding is a symbol like any other: its vector
+        # is learned and takes part in the convolutions, so nothing may be masked here.
+        table = F.pad(self.embedding, (0, 0, 1, 0))
+        characters_NTE = _looked_up(ids_NT, table)
+        return torch.cat([_convolve_and_pool(characters_NTE, convolution) for convolution in self.convolutions], dim=1)
+
+
+def _looked_up(ids: Tensor, table_SE: Tensor) -> Tensor:
+    if table_SE.requires_grad and why_no_triton(table_SE.device, table_SE.dtype) is None:
+        from elmokit.nn.kernels.char_table import look_up
+
+        return look_up(ids, table_SE)
+    return F.embedding(ids, table_SE)
 
 
 def _convolve_and_pool(characters_NTE: Tensor, convolution: nn.Module) -> Tensor:

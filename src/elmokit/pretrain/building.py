@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,14 @@ from elmokit.pretrain.counting import build_alphabet
 from elmokit.pretrain.network import LanguageModelNetwork
 from elmokit.pretrain.optim import OptimiserConfig
 from elmokit.pretrain.place import Place
+from elmokit.pretrain.preparing import Layout
 from elmokit.pretrain.reader import Reader, SentenceReader, StreamReader
 from elmokit.pretrain.recipes import TrainConfig
-from elmokit.pretrain.stepping import GraphStepper, Layout, Stepper
+from elmokit.pretrain.stepping import GraphStepper, Stepper
 
-__all__ = ["built_network", "built_reader", "built_stepper", "model_for", "optimiser_config"]
+__all__ = ["built_layout", "built_network", "built_reader", "built_stepper", "model_for", "optimiser_config"]
 
+LOOKED_AT = 32  # batches by which the layout of recorded steps is chosen
 BILM_TF_LOSS_SCALE = 20.0  # bilm-tf multiplies its loss by the 20 words of its window
 
 
@@ -82,25 +85,31 @@ def built_reader(config: TrainConfig, corpus: EncodedCorpus, scheme: Scheme, pla
 
 
 def built_stepper(
-    config: TrainConfig, network: LanguageModelNetwork, corpus: EncodedCorpus, scheme: Scheme, place: Place
+    config: TrainConfig, network: LanguageModelNetwork, corpus: EncodedCorpus, reader: Reader, place: Place
 ) -> Stepper:
     """Recorded steps where they can be: on one GPU, whole sentences, an output layer whose shapes repeat."""
     sampler = _sampler(config, corpus) if config.output == "sampled" else None
     is_adaptive = config.output == "adaptive"
-    repeats = config.mode == "sentences" and not is_adaptive and all(p.requires_grad for p in network.parameters())
-    if repeats and place.device.type == "cuda" and place.world == 1:
-        layout = Layout.of(
-            config.tokens_per_batch,
-            columns=scheme.columns,
-            padding_id=int(scheme.begin_ids[-1]),
-            widest_filter=config.widest_filter,
-        )
+    repeats = not is_adaptive and all(p.requires_grad for p in network.parameters())
+    if repeats and place.device.type == "cuda" and place.world == 1 and isinstance(reader, SentenceReader):
+        layout = built_layout(config, reader)
         return GraphStepper(network, layout, sampler=sampler, seed=config.seed)
     wrapped = None
     if place.world > 1:
         # A cluster of rare words may have no target in a batch, and then no gradient.
         wrapped = nn.parallel.DistributedDataParallel(network, find_unused_parameters=is_adaptive)
     return Stepper(network, wrapped=wrapped, sampler=sampler, world=place.world, seed=config.seed)
+
+
+def built_layout(config: TrainConfig, reader: SentenceReader) -> Layout:
+    """How the distinct words of this reader's batches are laid out, by what its first batches are like."""
+    scheme = reader.scheme
+    return Layout.fitted(
+        islice(reader.one_epoch(), LOOKED_AT),
+        columns=scheme.columns,
+        padding_id=int(scheme.begin_ids[-1]),
+        widest_filter=config.widest_filter,
+    )
 
 
 def _sampler(config: TrainConfig, corpus: EncodedCorpus) -> Sampler:

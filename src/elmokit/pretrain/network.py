@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -131,13 +132,34 @@ class _Body(nn.Module):
 
     def forward(self, inputs: StepInputs, state: BilmState, dropout: Dropout | None) -> tuple[list[Tensor], BilmState]:
         # The reader has left out the columns that cannot matter.
-        vectors_UP = torch.cat([self.encoder(block_UC, trims=False) for block_UC in inputs.blocks])
-        words = [vectors_UP.index_select(0, words_N) for words_N in inputs.words_2N]
+        vectors_UP = self.encoder(inputs.blocks, trims=False)
+        words = _Gathered.apply(vectors_UP, inputs.words_2N.flatten()).chunk(2)  # type: ignore[union-attr]
         layers, state = self.bilm.read_packed(words, inputs.batch_sizes, state, dropout=dropout)
         top = layers[-1]
         if dropout is not None:
             top = [dropout(top_NP, len(layers), direction) for direction, top_NP in enumerate(top)]
         return top, state
+
+
+class _Gathered(torch.autograd.Function):
+    """Rows of a table; going back, what comes to a row is summed in float32.
+
+    A frequent word stands at thousands of places of a step, and a sum of so many numbers stops growing in bfloat16.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, vectors_UP: Tensor, words_M: Tensor) -> Tensor:  # noqa: ANN401
+        ctx.save_for_backward(words_M)
+        ctx.num_rows = len(vectors_UP)
+        return vectors_UP.index_select(0, words_M)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, d_words_MP: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
+        (words_M,) = ctx.saved_tensors
+        exact = torch.promote_types(d_words_MP.dtype, torch.float32)
+        d_vectors_UP = torch.zeros(ctx.num_rows, d_words_MP.shape[1], dtype=exact, device=words_M.device)
+        return d_vectors_UP.index_add_(0, words_M, d_words_MP.to(exact)).to(d_words_MP.dtype), None
 
 
 def keyed_dropout(values_NP: Tensor, keys_N: Tensor, *, seed: Tensor, rate: float) -> Tensor:

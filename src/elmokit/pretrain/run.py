@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from elmokit.pretrain.held_out import TOKENS_PER_BATCH, HeldOut, perplexity_of
 from elmokit.pretrain.journal import Journal, Meter, Report
 from elmokit.pretrain.optim import build_optimizer
 from elmokit.pretrain.place import Place
+from elmokit.pretrain.preparing import Prepared
 from elmokit.pretrain.reader import Prefetcher
 from elmokit.pretrain.saving import Checkpoints
 from elmokit.pretrain.start import Start
@@ -71,7 +73,7 @@ class Run:
         self.reader = built_reader(config, corpus, scheme, place)
         self.stages = Stages.of(config, learns_output=start.learns_output(corpus))
         self.learning = self.optimizer.groups
-        self.stepper = built_stepper(config, self.network, corpus, scheme, place)
+        self.stepper = built_stepper(config, self.network, corpus, self.reader, place)
         self.meter = Meter(self.stepper, place.total)
         self.journal = Journal(folder / "log.jsonl", report)
         self.checkpoints = Checkpoints(folder / "checkpoints")
@@ -133,23 +135,24 @@ class Run:
         move: Callable[[float], Any] = self.optimizer.step
         can_record = config.optimiser != "adagrad"  # torch cannot
         self.meter.restart_clock()
-        with self._bar() as bar, _short_turns(self.place), Prefetcher(self.reader) as batches:
+        with self._bar() as bar, _short_turns(self.place), self._prepared_batches() as batches:
             while self.tokens < config.tokens:
                 if self._enter_stage():
                     move, first_step = self.optimizer.step, self.step
-                batch, before = next(batches), self.tokens
-                self.tokens += batch.global_tokens
+                prepared, before = next(batches), self.tokens
+                words = prepared.batch.global_tokens
+                self.tokens += words
                 self.step += 1
                 self.stepper.zero_grad()
-                self.stepper.step(batch, self.step)
+                self.stepper.step(prepared)
                 is_ready = self.step == first_step + RECORD_AFTER
                 if is_ready and can_record and isinstance(self.stepper, GraphStepper):
                     move = self.optimizer.recorded()
                 move(self.stages.rate(self.tokens, config))
-                self.meter.count(batch.global_tokens)
-                bar.update(batch.global_tokens)
+                self.meter.count(words)
+                bar.update(words)
                 is_last, is_late = self.tokens >= config.tokens, self._is_late(deadline)
-                due = {name for name, words in every.items() if is_last or before // words < self.tokens // words}
+                due = {name for name, often in every.items() if is_last or before // often < self.tokens // often}
                 if "log" in due:
                     self._log(bar)
                 if "evaluate" in due:
@@ -160,6 +163,11 @@ class Run:
                     return False
         return True
 
+    def _prepared_batches(self) -> Prefetcher[Prepared]:
+        """The batches of the steps to come; whatever does not need the device is done by the thread that reads."""
+        numbers = count(self.step + 1)
+        return Prefetcher(self.reader, lambda batch: self.stepper.prepared(batch, next(numbers)))
+
     def _enter_stage(self) -> bool:
         """Let those layer groups learn whose turn it is; says whether they are others than before."""
         learning = self.stages.learning(self.tokens, self.optimizer.groups)
@@ -168,7 +176,7 @@ class Run:
         self.learning, before = learning, self.stepper
         self.optimizer.set_trainable(learning)
         # Recorded steps, and processes that add up gradients, must know who learns.
-        self.stepper = built_stepper(self.config, self.network, self.corpus, self.scheme, self.place)
+        self.stepper = built_stepper(self.config, self.network, self.corpus, self.reader, self.place)
         self.stepper.state, self.stepper.loss_sums_2 = before.state, before.loss_sums_2
         self.meter.follow(self.stepper)
         self.place.say(f"learning    {', '.join(reversed(learning))} from {self.tokens:,} words on")

@@ -252,9 +252,7 @@ def _grid(num_rows: int, num_directions: int, tile: dict[str, Any]) -> tuple[int
     return triton.cdiv(num_rows, tile["R"]), triton.cdiv(tile["H"], tile["J"]), num_directions
 
 
-def _tile(
-    dtype: torch.dtype, output_dim: int, cell_dim: int, num_warps: int, rows: int, cells: int
-) -> dict[str, Any]:
+def _tile(dtype: torch.dtype, output_dim: int, cell_dim: int, num_warps: int, rows: int, cells: int) -> dict[str, Any]:
     precision, most = "tf32", OUTPUTS  # Triton's default, of no effect in half precision
     if dtype == torch.float32:
         precision, most, num_warps = FLOAT32_PRECISION, FLOAT32_OUTPUTS, FLOAT32_WARPS

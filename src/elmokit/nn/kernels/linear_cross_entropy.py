@@ -119,9 +119,7 @@ def sampled_cross_entropies(
     return _summed(hidden_NP, weight_VP, bias_V, targets_N, negatives_S, log_expected_S, log_expected_N)
 
 
-def _summed(
-    hidden_NP: Tensor, weight_VP: Tensor, bias_V: Tensor, *others: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _summed(hidden_NP: Tensor, weight_VP: Tensor, bias_V: Tensor, *others: Tensor | None) -> tuple[Tensor, Tensor]:
     wants_grad = torch.is_grad_enabled() and hidden_NP.requires_grad
     return cast(tuple[Tensor, Tensor], _Summed.apply(hidden_NP, weight_VP, bias_V, *others, wants_grad))
 

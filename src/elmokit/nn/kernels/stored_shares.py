@@ -1,4 +1,4 @@
-# ruff: noqa: ANN001 (kernel arguments are pointers and numbers; Triton reads no other types)
+# ruff: noqa: ANN001, ANN202 (kernel arguments are pointers and numbers; Triton reads no other types)
 # pyright: reportIndexIssue=false, reportMissingImports=false
 """The full softmax with its shares kept in memory: three products instead of four, for GPUs that have the room.
 
@@ -63,7 +63,9 @@ def fits(hidden_NP: Tensor, num_words: int) -> bool:
     return has_tiles and 0 < len(hidden_NP) * _stride(num_words) * hidden_NP.element_size() <= MOST_BYTES
 
 
-def linear_cross_entropies(hidden_NP: Tensor, weight_VP: Tensor, bias_V: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+def linear_cross_entropies(
+    hidden_NP: Tensor, weight_VP: Tensor, bias_V: Tensor, targets_N: Tensor
+) -> tuple[Tensor, Tensor]:
     """The summed loss, which has gradients, and the loss of each row, which has none."""
     return cast(tuple[Tensor, Tensor], _Stored.apply(hidden_NP, weight_VP, bias_V, targets_N))
 
