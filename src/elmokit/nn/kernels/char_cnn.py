@@ -27,7 +27,7 @@ WORDS_BACK = 16  # of a program that goes back to the characters: few words, so 
 # Going back by character (a program sums all that comes to one place of its words) instead of by window (a program adds
 # one window after the other to what it has written): nobody waits for anybody, but a channel is looked at w times.
 BY_CHARACTER = False
-WORDS_BY_CHARACTER = 64
+WORDS_BY_CHARACTER, CHANNELS_BY_CHARACTER = 64, 64
 MOST_IN_A_WINDOW = 128  # numbers; a program holds a window of every word and the filters of its channels at once
 MOST_POSITIONS = 255  # a position is kept as one byte
 
@@ -92,7 +92,8 @@ def _best_backward(
     with torch.cuda.device_of(characters_UTE):
         if BY_CHARACTER:
             d_characters = torch.empty_like(characters_UTE)
-            back = tile | {"BU": WORDS_BY_CHARACTER, "Q": max(16, triton.next_power_of_2(tile["E"]))}
+            back = tile | {"BU": WORDS_BY_CHARACTER, "BK": min(CHANNELS_BY_CHARACTER, tile["BK"])}
+            back["Q"] = max(16, triton.next_power_of_2(tile["E"]))
             _each_character_kernel[(triton.cdiv(num_words, WORDS_BY_CHARACTER), num_columns)](
                 weight_wEK, place_UK, d_best_UK, d_characters, *sizes, **back, num_warps=4
             )

@@ -52,7 +52,7 @@ class _LookUp(torch.autograd.Function):
                 _sum_kernel[(parts, triton.cdiv(ctx.num_symbols, SYMBOLS))](
                     ids.contiguous(), d_characters.contiguous(), sums, count, reach, ctx.num_symbols, dim,
                     BS=SYMBOLS, BM=CHARACTERS, BE=max(16, triton.next_power_of_2(dim)),
-                    PRECISE=d_characters.dtype == torch.float32, num_warps=4,
+                    PRECISION="ieee" if d_characters.dtype == torch.float32 else "tf32", num_warps=4,
                 )  # fmt: skip
         return None, sums.sum(0).to(d_characters.dtype)
 
@@ -60,7 +60,7 @@ class _LookUp(torch.autograd.Function):
 @triton.jit(do_not_specialize=["count", "reach"])
 def _sum_kernel(
     ids, d_characters, sums, count, reach, num_symbols, dim,
-    BS: tl.constexpr, BM: tl.constexpr, BE: tl.constexpr, PRECISE: tl.constexpr,
+    BS: tl.constexpr, BM: tl.constexpr, BE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     symbols = tl.program_id(1) * BS + tl.arange(0, BS)
     e = tl.arange(0, BE)
@@ -74,9 +74,6 @@ def _sum_kernel(
         inside = exists[:, None] & (e < dim)[None, :]
         d_ME = tl.load(d_characters + m[:, None] * dim + e[None, :], mask=inside, other=0.0)
         is_it_SM = tl.where(symbols[:, None] == ids_M[None, :], 1.0, 0.0).to(d_ME.dtype)
-        if PRECISE:
-            sum_SE = tl.dot(is_it_SM, d_ME, sum_SE, input_precision="ieee")
-        else:
-            sum_SE = tl.dot(is_it_SM, d_ME, sum_SE)
+        sum_SE = tl.dot(is_it_SM, d_ME, sum_SE, input_precision=PRECISION)
     place = (tl.program_id(0) * num_symbols + symbols[:, None]) * dim + e[None, :]
     tl.store(sums + place, sum_SE, mask=(symbols < num_symbols)[:, None] & (e < dim)[None, :])

@@ -32,18 +32,18 @@ __all__ = ["fits", "linear_cross_entropies"]
 
 # Bytes that the table may take; 0 turns it off. Set by `benchmarks/training_on_device.py --set MOST_BYTES=…`.
 MOST_BYTES = 0
-# By bytes of a number and width.
+# By bytes of a number and width; chosen by what the compiler says of registers and shared memory, not yet timed.
 SHARES_TILES = {
-    (2, 64): Tiles(128, 128, 8, 3),
-    (2, 128): Tiles(128, 128, 8, 3),
-    (2, 256): Tiles(128, 64, 8, 3),
+    (2, 64): Tiles(128, 64, 4, 3),
+    (2, 128): Tiles(128, 64, 4, 3),
+    (2, 256): Tiles(64, 64, 4, 3),
     (2, 512): Tiles(64, 64, 4, 2),
     (4, 64): Tiles(64, 64, 4, 2),
     (4, 128): Tiles(64, 32, 4, 2),
 }
 WEIGHT_TILES = {
-    (2, 64): Tiles(128, 64, 4, 4),
-    (2, 128): Tiles(128, 64, 8, 4),
+    (2, 64): Tiles(128, 64, 4, 3),
+    (2, 128): Tiles(128, 64, 8, 3),
     (2, 256): Tiles(128, 64, 8, 3),
     (2, 512): Tiles(64, 64, 8, 2),
     (4, 64): Tiles(64, 64, 4, 2),
@@ -120,7 +120,8 @@ def _shares(hidden_NP: Tensor, words_VP: Tensor, bias_V: Tensor, targets_N: Tens
             hidden_NP, words_VP, bias_V, targets_N, own_N, num_rows, K=width, BLOCK_M=_ROWS_AT_ONCE, num_warps=4
         )
         _shares_kernel[(blocks, splits)](
-            hidden_NP, words_VP, bias_V, own_N, table, part_totals, num_rows, num_words, table.shape[1], reach,
+            hidden_NP, words_VP, bias_V, own_N, table, part_totals, num_rows, num_words, table.shape[1],
+            reach // tiles.stepped,
             K=width, BLOCK_M=tiles.owned, BLOCK_V=tiles.stepped, PRECISION=precision_of(hidden_NP),
             num_warps=tiles.warps, num_stages=tiles.stages,
         )  # fmt: skip
@@ -156,9 +157,9 @@ def _own_kernel(hidden, words, bias, targets, own, num_rows, K: tl.constexpr, BL
     tl.store(own + rows, own_M, mask=ok)
 
 
-@triton.jit(do_not_specialize=["num_rows", "reach"])
+@triton.jit(do_not_specialize=["num_rows", "num_tiles"])
 def _shares_kernel(
-    hidden, words, bias, own, shares, part_totals, num_rows, num_words, stride, reach,
+    hidden, words, bias, own, shares, part_totals, num_rows, num_words, stride, num_tiles,
     K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_V: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """For a block of rows and a part of the vocabulary: the shares, and their sum."""
@@ -170,17 +171,18 @@ def _shares_kernel(
     own_M = tl.load(own + rows, mask=row_ok, other=0.0)
     total_M = tl.zeros((BLOCK_M,), tl.float32)
     row = shares + rows.to(tl.int64)[:, None] * stride  # the table has more places than 32 bits count
-    first = split * reach
-    last = tl.minimum(first + reach, num_words)
-    for start in range(first, last, BLOCK_V):
-        cols = start + tl.arange(0, BLOCK_V)
-        ok = cols < last
+    # Counted in tiles, so that the compiler knows where a tile begins and stores many numbers at a time.
+    for tile in range(split * num_tiles, tl.minimum((split + 1) * num_tiles, tl.cdiv(num_words, BLOCK_V))):
+        cols = tile * BLOCK_V + tl.arange(0, BLOCK_V)
+        ok = cols < num_words
         words_VK = tl.load(words + cols[:, None] * K + ks[None, :], mask=ok[:, None], other=0.0)
         bias_V = tl.load(bias + cols, mask=ok, other=_NEVER)
         logits_MV = tl.dot(hidden_MK, tl.trans(words_VK), input_precision=PRECISION) * _LOG2E
         share_MV = tl.exp2(tl.minimum(logits_MV + (bias_V[None, :] - own_M[:, None]), _MOST))
         total_M += tl.sum(share_MV, 1)
-        tl.store(row + cols[None, :], share_MV.to(shares.dtype.element_ty), mask=row_ok[:, None] & ok[None, :])
+        # What lies between the last word and the next row is never read: a few zeros.
+        room = row_ok[:, None] & (cols < stride)[None, :]
+        tl.store(row + cols[None, :], share_MV.to(shares.dtype.element_ty), mask=room)
     tl.store(part_totals + split.to(tl.int64) * num_rows + rows, total_M, mask=row_ok)
 
 
