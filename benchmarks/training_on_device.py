@@ -13,7 +13,7 @@ Sections, each of which reports what fails in it and leaves the rest alone; what
 
 `--set MODULE.NAME=VALUE …` sets constants (modules: triton, stored_shares, char_cnn, linear_cross_entropy) before
 anything runs; `--use-best` goes on from `settings` with what was fastest. Text is invented: words of 108,000 by Zipf's
-law (so a step has as many distinct ones as English has), sentences of four lengths. Writes `training.json`, `training.md`.
+law (so a step has as many distinct ones as English has), sentences of four lengths. Writes training.json, training.md.
 """
 
 import argparse
@@ -56,10 +56,12 @@ FORWARD = [(0, 128, 32, 128, 2, 4), (1, 128, 32, 128, 2, 4), (1, 64, 32, 64, 3, 
 BACK = ("BACKWARD_ROWS", "BACKWARD_CELLS", "BACKWARD_WARPS")
 BACKWARD = [(128, 32, 4), (128, 32, 8), (64, 32, 8), (64, 32, 4), (64, 16, 4), (64, 64, 8)]
 STEPS = [("small", "full", 20_480), ("small", "stored", 20_480), ("small", "sampled", 20_480),
-         ("original", "sampled", 20_480), ("medium", "sampled", 20_480), ("small", "stored", 40_960)]  # fmt: skip
+         ("original", "sampled", 20_480), ("small", "head_and_tail", 20_480), ("medium", "sampled", 20_480),
+         ("small", "stored", 40_960)]  # fmt: skip
+NEGATIVES = {"sampled": 8192, "head_and_tail": 24_576}
 PARTS = {
     "recurrence": r"^(forward_kernel|backward_kernel)",
-    "convolutions": r"characters?_kernel|_weights_kernel|_sum_kernel",
+    "convolutions": r"characters?_kernel|_weights_kernel|_sum_kernel|_pool_kernel",
     "output layer": r"_shares_kernel|_weight_kernel|_own_kernel|_combine_kernel|_forward_kernel",
     "products": r"gemm|nvjet|cutlass|cublas|splitK",
     "optimiser": r"multi_tensor|FusedAdam|foreach|lerp",
@@ -134,8 +136,9 @@ def check(kit):
         with kit.guarded(f"check output layer, {kind}"):
             check_output(kit, kind)
     for by_character in (False, True):
-        with kit.guarded(f"check convolutions, by_character={by_character}"), constants(
-            "char_cnn", {"BY_CHARACTER": by_character}
+        with (
+            kit.guarded(f"check convolutions, by_character={by_character}"),
+            constants("char_cnn", {"BY_CHARACTER": by_character}),
         ):
             check_convolution(kit, by_character)
     with kit.guarded("check table"):
@@ -197,8 +200,9 @@ def settings(kit):
             for choice in choices:
                 if not kit.has_time(8):
                     break
-                with kit.guarded(f"settings {shape} {choice}"), constants(
-                    "triton", best.get(("triton", shape), {}) | dict(zip(names, choice, strict=True))
+                with (
+                    kit.guarded(f"settings {shape} {choice}"),
+                    constants("triton", best.get(("triton", shape), {}) | dict(zip(names, choice, strict=True))),
                 ):
                     times[choice] = layer_milliseconds(kit, shape, rows, both)
                     kit.say(f"settings {shape} {'both' if both else 'forward'} {choice}: {times[choice]:.3f} ms")
@@ -231,7 +235,9 @@ def settings(kit):
 
 def layer_milliseconds(kit, shape, rows, both, engine="triton"):
     widths = engines.SHAPES[shape] if kit.on_gpu else (8, 12)
-    run, leaves = engines.layer(engine, rows if kit.on_gpu else 3, 20 if kit.on_gpu else 2, widths, kit.half, kit.device)
+    run, leaves = engines.layer(
+        engine, rows if kit.on_gpu else 3, 20 if kit.on_gpu else 2, widths, kit.half, kit.device
+    )
 
     def forward():
         with torch.no_grad():
@@ -283,14 +289,18 @@ def one_preset(kit, preset, output, words, corpus):
     """A run without its files: the loop of `pretrain/run.py` over the same parts."""
     config = recipe_named(preset if kit.on_gpu else "tiny_cpu")
     changes = {"output": "full" if output == "stored" else output, "tokens_per_batch": words if kit.on_gpu else 120}
-    config = dataclasses.replace(config, num_negatives=8192 if kit.on_gpu else 64, **changes)
+    negatives = NEGATIVES.get(output, 8192) if kit.on_gpu else 64
+    if output == "head_and_tail":
+        changes |= {"output": "sampled", "sampler": output}
+    config = dataclasses.replace(config, num_negatives=negatives, **changes)
     place = Place(0, 1, kit.device)
     model, parts = building.model_for(config, corpus)
     network = building.built_network(config, model, corpus, kit.device)
     optimizer = build_optimizer(network, building.optimiser_config(config))
     reader = building.built_reader(config, corpus, scheme_for(model, **parts), place)
-    sampler = building.built_stepper(config, network, corpus, reader, Place(0, 1, torch.device("cpu"))).sampler
-    stepper = stepping.GraphStepper(network, building.built_layout(config, reader), sampler=sampler, seed=1)
+    plain = building.built_stepper(config, network, corpus, reader, Place(0, 1, torch.device("cpu")))
+    sampling = {"sampler": plain.sampler, "corrects_targets": plain.corrects_targets}
+    stepper = stepping.GraphStepper(network, building.built_layout(config, reader), **sampling, seed=1)
     numbers, move, warm = count(1), optimizer.step, 30 if kit.on_gpu else 12
     timed = kit.args.steps if kit.on_gpu else 3
     with Prefetcher(reader, lambda batch: stepper.prepared(batch, next(numbers))) as batches:
@@ -307,13 +317,14 @@ def one_preset(kit, preset, output, words, corpus):
             step()
             if number == 3 and kit.on_gpu:
                 move = optimizer.recorded()
+        stepper.loss_sums_2.zero_()
         synchronise(kit)
         start = time.perf_counter()
         done = [step() for _ in range(timed)]
         synchronise(kit)
         seconds = time.perf_counter() - start
+        loss = stepper.loss_sums_2.sum().item() / (2 * sum(n for n, _ in done))
         parts, top = profiled(kit, step, 8)
-    loss = stepper.loss_sums_2.sum().item() / (2 * (sum(n for n, _ in done)))
     return {
         "words_per_second": sum(n for n, _ in done) / seconds,
         "ms": 1e3 * seconds / timed,
@@ -351,7 +362,7 @@ def floor_milliseconds(kit, model, output, words, vocabulary):
     """The products of a step at the measured rate: three for each that goes forward; nothing else."""
     lstm, width = model.lstm, model.lstm.projection_dim
     a_word = lstm.num_layers * (2 * width * 4 * lstm.cell_dim + lstm.cell_dim * width)
-    a_word += width * (8192 if output == "sampled" else vocabulary)
+    a_word += width * NEGATIVES.get(output, vocabulary)
     encoder = 0.33 * (16 * sum(w * n for w, n in model.characters.filters) * 14 + 2 * 2048**2 + 2048 * width)
     return 3 * 2 * words * (2 * a_word + encoder) / (1e9 * kit.found.get("ceilings", {}).get("tflops", 700))
 

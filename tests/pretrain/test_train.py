@@ -37,7 +37,8 @@ def unigram_entropy(path) -> float:
         {"output": "sampled", "num_negatives": 16},
         {"output": "adaptive", "width": 16},
         {"input": "words"},
-        {"optimiser": "adamw"},
+        {"optimiser": "adamw", "second_beta": 0.99, "output_rate": 0.5},
+        {"sampler": "head_and_tail", "output": "sampled", "num_negatives": 16, "average_tokens": 400},
     ],
     ids=lambda changes: next(iter(changes.values())),
 )

@@ -69,6 +69,8 @@ def optimiser_config(config: TrainConfig) -> OptimiserConfig:
         weight_decay=config.weight_decay,
         clip_norm=config.clip_norm,
         layer_decay=config.layer_decay,
+        output_rate=config.output_rate,
+        betas=(0.9, config.second_beta),
         loss_scale=BILM_TF_LOSS_SCALE if config.optimiser == "adagrad" else 1.0,
     )
 
@@ -90,15 +92,19 @@ def built_stepper(
     """Recorded steps where they can be: on one GPU, whole sentences, an output layer whose shapes repeat."""
     sampler = _sampler(config, corpus) if config.output == "sampled" else None
     is_adaptive = config.output == "adaptive"
+    # A sample that holds most of the sum is used as what it is: an estimate of the full softmax.
+    corrects = config.sampler != "head_and_tail"
     repeats = not is_adaptive and all(p.requires_grad for p in network.parameters())
     if repeats and place.device.type == "cuda" and place.world == 1 and isinstance(reader, SentenceReader):
         layout = built_layout(config, reader)
-        return GraphStepper(network, layout, sampler=sampler, seed=config.seed)
+        return GraphStepper(network, layout, sampler=sampler, corrects_targets=corrects, seed=config.seed)
     wrapped = None
     if place.world > 1:
         # A cluster of rare words may have no target in a batch, and then no gradient.
         wrapped = nn.parallel.DistributedDataParallel(network, find_unused_parameters=is_adaptive)
-    return Stepper(network, wrapped=wrapped, sampler=sampler, world=place.world, seed=config.seed)
+    return Stepper(
+        network, wrapped=wrapped, sampler=sampler, corrects_targets=corrects, world=place.world, seed=config.seed
+    )
 
 
 def built_layout(config: TrainConfig, reader: SentenceReader) -> Layout:
@@ -114,8 +120,9 @@ def built_layout(config: TrainConfig, reader: SentenceReader) -> Layout:
 
 def _sampler(config: TrainConfig, corpus: EncodedCorpus) -> Sampler:
     number = min(config.num_negatives, corpus.vocabulary_size - 1)
-    if config.sampler == "unigram":
-        return Sampler.unigram(corpus.counts_V, num_samples=number, alpha=config.sampler_power, seed=config.seed)
+    if config.sampler != "log_uniform":
+        make = Sampler.unigram if config.sampler == "unigram" else Sampler.head_and_tail
+        return make(corpus.counts_V, num_samples=number, alpha=config.sampler_power, seed=config.seed)
     return Sampler.log_uniform(corpus.vocabulary_size, num_samples=number, seed=config.seed)
 
 

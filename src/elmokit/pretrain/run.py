@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from elmokit.characters import scheme_for
 from elmokit.errors import TrainingError
 from elmokit.nn.bilm import BilmState
 from elmokit.nn.engines import best_for
+from elmokit.pretrain.averaging import WeightAverage
 from elmokit.pretrain.building import built_network, built_reader, built_stepper, optimiser_config
 from elmokit.pretrain.corpus import EncodedCorpus
 from elmokit.pretrain.held_out import TOKENS_PER_BATCH, HeldOut, perplexity_of
@@ -74,6 +75,7 @@ class Run:
         self.stages = Stages.of(config, learns_output=start.learns_output(corpus))
         self.learning = self.optimizer.groups
         self.stepper = built_stepper(config, self.network, corpus, self.reader, place)
+        self.average = WeightAverage(self.network, tokens=config.average_tokens) if config.average_tokens else None
         self.meter = Meter(self.stepper, place.total)
         self.journal = Journal(folder / "log.jsonl", report)
         self.checkpoints = Checkpoints(folder / "checkpoints")
@@ -121,6 +123,8 @@ class Run:
             self.step, self.tokens, self.evaluations = saved["step"], saved["tokens"], saved["evaluations"]
             if saved["state"] is not None:
                 self.stepper.load_state(BilmState(*saved["state"]), self.place.rank)
+            if self.average is not None and saved.get("average") is not None:
+                self.average.load_state_dict(saved["average"])
             if "meter" in saved:
                 self.meter.go_on_from(saved["meter"], is_first=self.place.is_first)
             self.place.say(f"goes on     from its checkpoint at {self.tokens:,} words")
@@ -149,6 +153,8 @@ class Run:
                 if is_ready and can_record and isinstance(self.stepper, GraphStepper):
                     move = self.optimizer.recorded()
                 move(self.stages.rate(self.tokens, config))
+                if self.average is not None:
+                    self.average.count(words)
                 self.meter.count(words)
                 bar.update(words)
                 is_last, is_late = self.tokens >= config.tokens, self._is_late(deadline)
@@ -181,6 +187,10 @@ class Run:
         self.meter.follow(self.stepper)
         self.place.say(f"learning    {', '.join(reversed(learning))} from {self.tokens:,} words on")
         return True
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """The network as it is evaluated and saved, for a while: with the mean of its weights, if so configured."""
+        return nullcontext() if self.average is None else self.average.applied()
 
     def facts(self) -> dict[str, str]:
         """What is known about the model, for its card."""
@@ -221,7 +231,8 @@ class Run:
     def _evaluate(self) -> None:
         if self.held_out is None:
             return
-        perplexity = self.held_out.perplexity(self.network)
+        with self.averaged():
+            perplexity = self.held_out.perplexity(self.network)
         self.meter.restart_clock()
         self.evaluations.append({"tokens": self.tokens, **perplexity})
         self.note({"kind": "held-out", **perplexity})
@@ -247,6 +258,7 @@ class Run:
                     "evaluations": self.evaluations,
                     "state": None if state is None else tuple(state),
                     "meter": meter,
+                    "average": None if self.average is None else self.average.state_dict(),
                 },
             )
         self.place.wait()

@@ -63,7 +63,7 @@ def _best(characters_UTE: Tensor, weight_wEK: Tensor) -> tuple[Tensor, Tensor]:
     tile = _tile(weight_wEK)
     grid = (triton.cdiv(num_words, WORDS), triton.cdiv(num_channels, tile["BK"]))
     with torch.cuda.device_of(characters_UTE):
-        _forward_kernel[grid](
+        _pool_kernel[grid](
             characters_UTE, weight_wEK, best_UK, place_UK, num_words, num_columns, num_channels, **tile, num_warps=8
         )
     return best_UK, place_UK
@@ -151,7 +151,7 @@ def _dot(a, b, PRECISE: tl.constexpr):
 
 
 @triton.jit
-def _forward_kernel(
+def _pool_kernel(
     characters, weight, best, place, num_words, num_columns, num_channels,
     W: tl.constexpr, E: tl.constexpr, Q: tl.constexpr, BU: tl.constexpr, BK: tl.constexpr, PRECISE: tl.constexpr,
 ):  # fmt: skip
