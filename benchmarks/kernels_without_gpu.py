@@ -15,8 +15,6 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-assert os.environ.get("TRITON_INTERPRET") != "1", "the interpreter compiles nothing: unset TRITON_INTERPRET"
-
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -33,6 +31,7 @@ def main():
     parser.add_argument("--only", nargs="+", default=["lstm", "char", "output"])
     parser.add_argument("--arch", type=int, default=90)
     args = parser.parse_args()
+    assert os.environ.get("TRITON_INTERPRET") != "1", "the interpreter compiles nothing: unset TRITON_INTERPRET"
     print(
         f"{'kernel':24s}{'tile':66s}{'regs':>5s}{'spill':>6s}{'shared':>8s}{'blocks':>7s}{'wgmma':>6s}{'mma':>5s} wide"
     )
