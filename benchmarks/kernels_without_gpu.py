@@ -43,11 +43,12 @@ def main():
 def lstm():
     pointers = {"before": "fp32", "cells": "fp32", "d_cells": "fp32"}
     numbers = {"cell_clip": "fp32", "output_clip": "fp32"}
-    tiles = [(0, 128, 32, 128, 4, 2), (1, 128, 32, 128, 4, 2), (1, 64, 32, 64, 4, 3), (1, 128, 64, 64, 8, 3)]
+    tiles = [(0, 128, 32, 128, 4, 2), (1, 128, 32, 128, 4, 2), (1, 64, 32, 64, 4, 3), (2, 64, 32, 64, 4, 3)]
+    tiles += [(2, 128, 32, 64, 8, 3), (2, 128, 64, 64, 8, 3)]
     for width, cells in (SMALL, ORIGINAL):
         for joins, rows, cols, block, warps, stages in tiles:
-            constants = {"KEEPS": True, "CLIPS": False, "JOINS": bool(joins), "PRECISION": "tf32"}
-            constants |= {"P": width, "H": cells, "R": rows, "J": cols, "BP": block}
+            constants = {"KEEPS": True, "CLIPS": False, "JOINS": joins > 0, "FUSES": joins > 1, "PRECISION": "tf32"}
+            constants |= {"D": width, "P": width, "H": cells, "R": rows, "J": cols, "BD": block, "BP": block}
             yield lstmp.forward_kernel, lstmp.FORWARD_COUNTS, pointers, numbers, constants, (), warps, stages
         for rows, cols, block, warps, stages in ((128, 32, 128, 4, 2), (64, 32, 64, 8, 3), (64, 32, 64, 4, 3)):
             constants = {"CLIPS": False, "PRECISION": "tf32", "P": width, "H": cells, "R": rows, "J": cols, "BP": block}

@@ -50,9 +50,9 @@ MODULES = {
     "linear_cross_entropy": "elmokit.nn.kernels.linear_cross_entropy",
 }
 ROOM = 20 * 2**30  # bytes that shares may take where they are stored
-TILES = ("JOINS", "ROWS", "CELLS", "OUTPUTS", "STAGES", "FORWARD_WARPS")
-FORWARD = [(0, 128, 32, 128, 2, 4), (1, 128, 32, 128, 2, 4), (1, 64, 32, 64, 3, 4), (1, 128, 32, 64, 3, 8),
-           (1, 128, 64, 64, 3, 8), (0, 64, 32, 64, 3, 4)]  # fmt: skip
+TILES = ("JOINS", "FUSES", "ROWS", "CELLS", "OUTPUTS", "STAGES", "FORWARD_WARPS")
+FORWARD = [(0, 0, 128, 32, 128, 2, 4), (1, 0, 128, 32, 128, 2, 4), (1, 0, 64, 32, 64, 3, 4), (1, 1, 64, 32, 64, 3, 4),
+           (1, 1, 128, 32, 64, 3, 8), (1, 1, 128, 64, 64, 3, 8), (1, 0, 128, 64, 64, 3, 8)]  # fmt: skip
 BACK = ("BACKWARD_ROWS", "BACKWARD_CELLS", "BACKWARD_WARPS")
 BACKWARD = [(128, 32, 4), (128, 32, 8), (64, 32, 8), (64, 32, 4), (64, 16, 4), (64, 64, 8)]
 STEPS = [("small", "full", 20_480), ("small", "stored", 20_480), ("small", "sampled", 20_480),
@@ -124,7 +124,10 @@ def ceilings(kit):
 def check(kit):
     """Every kernel of a step; equality bounds are those of the benchmarks that own them."""
     with kit.guarded("check recurrence"):
-        for changes in ({}, {"JOINS": 1, "ROWS": 64, "OUTPUTS": 64, "BACKWARD_ROWS": 64, "BACKWARD_WARPS": 8}):
+        for changes in (
+            {},
+            {"JOINS": 1, "FUSES": 1, "ROWS": 64, "OUTPUTS": 64, "BACKWARD_ROWS": 64, "BACKWARD_WARPS": 8},
+        ):
             with constants("triton", changes):
                 line, good = engines.check(
                     "triton", kit.half, (128, 1024) if kit.on_gpu else (24, 40),
@@ -193,7 +196,8 @@ def report(kit, name, function, plain, tensors):
 
 def settings(kit):
     """Milliseconds of each choice, the present one first; gives the fastest."""
-    best = {}
+    best, ends = {}, kit.ends
+    kit.ends = min(ends, time.perf_counter() + 0.45 * kit.args.budget)  # leave time for whole steps
     for shape, rows in (("small", 1024), ("original", 1024)):
         for names, choices, both in ((TILES, FORWARD, False), (BACK, BACKWARD, True)):
             times = {}
@@ -209,6 +213,7 @@ def settings(kit):
             if times:
                 fastest = dict(zip(names, min(times, key=times.__getitem__), strict=True))
                 best.setdefault(("triton", shape), {}).update(fastest)
+    kit.ends = ends
     with kit.guarded("settings cudnn"):
         for shape in ("small", "original") if kit.on_gpu else ():
             times = [layer_milliseconds(kit, shape, 1024, both, "nn.LSTM") for both in (False, True)]
@@ -270,8 +275,9 @@ def steps(kit):
                 continue
             name = f"{preset} {output} {words}"
             with kit.guarded(f"steps {name}"), constants("stored_shares", {"MOST_BYTES": ROOM * (output == "stored")}):
-                best = kit.best.get(("triton", preset), {}) if kit.args.use_best else {}
-                with constants("triton", best):
+                best = kit.best if kit.args.use_best else {}
+                tiles = best.get(("triton", preset)) or best.get(("triton", "small"), {})
+                with constants("triton", tiles), constants("char_cnn", best.get(("char_cnn", ""), {})):
                     rows.append({"name": name, **one_preset(kit, preset, output, words, corpus)})
                     kit.found["steps"] = rows
     kit.say("| preset, output, words a step | words/s | ms a step | of it on the device | host | floor |")

@@ -39,6 +39,8 @@ BACKWARD_ROWS, BACKWARD_CELLS = 128, 32
 OUTPUTS, FORWARD_WARPS, BACKWARD_WARPS = 128, 4, 4
 # One product of a tile for all four gates instead of four; needs a copy of the recurrent matrix at every call.
 JOINS = False
+# With JOINS: a step multiplies its inputs itself, and what comes of it never travels to memory and back.
+FUSES = False
 FLOAT32_OUTPUTS, FLOAT32_WARPS = 32, 8
 # Memory of one block of products with the inputs where no gradient is wanted: the peak does not grow with the length.
 BLOCK_BYTES = 2**29
@@ -80,11 +82,15 @@ def _lstmp(
     output_dim, cell_dim, dtype = hidden_EBP.shape[2], cell_EBH.shape[2], inputs_END.dtype
     cell_bound, output_bound = _bound(cell_clip), _bound(output_clip, dtype)
     weights = _gates_joined(recurrent_EP4H) if JOINS else recurrent_EP4H.contiguous(), bias_E4H.contiguous()
+    fuses = bool(JOINS and FUSES)
     tile = _tile(dtype, output_dim, cell_dim, FORWARD_WARPS, ROWS, CELLS)
-    flags = tile | {"KEEPS": keeps, "CLIPS": output_clip is not None, "JOINS": bool(JOINS)}
+    flags = tile | {"KEEPS": keeps, "CLIPS": output_clip is not None, "JOINS": bool(JOINS), "FUSES": fuses}
+    flags |= {"D": inputs_END.shape[2], "BD": _block(dtype, inputs_END.shape[2])}
+    inputs_END = inputs_END.contiguous()
+    input_weight = _gates_joined(input_ED4H) if fuses else input_ED4H
     outputs_ENP = inputs_END.new_empty(num_directions, num_words, output_dim)
     gated_EnH = inputs_END.new_empty(num_directions, sizes[0], cell_dim)
-    gates_EM4H = inputs_END.new_empty(0)
+    gates_EM4H = inputs_END.new_empty(num_directions, num_words if fuses and keeps else 0, 4 * cell_dim)
     hidden, hidden_start = hidden_EBP.to(dtype).contiguous(), 0
     if keeps:
         before, before_start = cell_EBH.float().contiguous(), 0
@@ -96,14 +102,14 @@ def _lstmp(
     start = block_start = block_end = 0
     with torch.cuda.device_of(inputs_END):
         for step, n in enumerate(sizes):
-            if step % steps_a_block == 0:
+            if step % steps_a_block == 0 and not fuses:
                 block_start, block_end = start, start + sum(sizes[step : step + steps_a_block])
                 gates_EM4H = torch.bmm(inputs_END[:, block_start:block_end], input_ED4H)
             cells_start = start if keeps else 0
             forward_kernel[_grid(n, num_directions, tile)](
-                gates_EM4H, *weights, hidden, before, cells, gated_EnH, n, start - block_start, gates_EM4H.shape[1],
-                hidden_start, hidden.shape[1], before_start, before.shape[1], cells_start, cells.shape[1], sizes[0],
-                cell_bound, output_bound if step else float("inf"), **flags,
+                inputs_END, input_weight, gates_EM4H, *weights, hidden, before, cells, gated_EnH, n, start, num_words,
+                start - block_start, gates_EM4H.shape[1], hidden_start, hidden.shape[1], before_start, before.shape[1],
+                cells_start, cells.shape[1], sizes[0], cell_bound, output_bound if step else float("inf"), **flags,
             )  # fmt: skip
             torch.bmm(gated_EnH[:, :n], projection_EHP, out=outputs_ENP[:, start : start + n])
             hidden, hidden_start, before, before_start = outputs_ENP, start, cells, cells_start
@@ -252,10 +258,13 @@ def _grid(num_rows: int, num_directions: int, tile: dict[str, Any]) -> tuple[int
     return triton.cdiv(num_rows, tile["R"]), triton.cdiv(tile["H"], tile["J"]), num_directions
 
 
+def _block(dtype: torch.dtype, width: int) -> int:
+    return max(16, min(FLOAT32_OUTPUTS if dtype == torch.float32 else OUTPUTS, triton.next_power_of_2(width)))
+
+
 def _tile(dtype: torch.dtype, output_dim: int, cell_dim: int, num_warps: int, rows: int, cells: int) -> dict[str, Any]:
-    precision, most = "tf32", OUTPUTS  # Triton's default, of no effect in half precision
+    precision = "tf32"  # Triton's default, of no effect in half precision
     if dtype == torch.float32:
-        precision, most, num_warps = FLOAT32_PRECISION, FLOAT32_OUTPUTS, FLOAT32_WARPS
-    sizes = {"P": output_dim, "H": cell_dim, "R": rows, "J": cells}
-    sizes["BP"] = max(16, min(most, triton.next_power_of_2(output_dim)))
+        precision, num_warps = FLOAT32_PRECISION, FLOAT32_WARPS
+    sizes = {"P": output_dim, "H": cell_dim, "R": rows, "J": cells, "BP": _block(dtype, output_dim)}
     return sizes | {"PRECISION": precision, "num_warps": num_warps, "num_stages": STAGES}
