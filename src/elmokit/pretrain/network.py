@@ -1,3 +1,5 @@
+# pyright: reportPrivateImportUsage=false
+# torch._foreach_*: one launch for many tensors, and torch has no public name for it.
 """The network that is trained: word encoder, both stacks and one output layer, from packed words to their loss.
 
 Arrives: `StepInputs`, the distinct words of a step and, for each direction, the order in which it reads them and the
@@ -108,8 +110,11 @@ class LanguageModelNetwork(nn.Module):
         self, inputs: StepInputs, state: BilmState, seed: Tensor | None = None
     ) -> tuple[list[Tensor], BilmState]:
         """What the top layers of both directions say (N, P), from which the output layer predicts."""
-        weights = {name: weight.to(self.dtype) for name, weight in self.body.named_parameters()}
-        return functional_call(self.body, weights, (inputs, state, self._dropout(inputs.keys_N, seed)))
+        return functional_call(
+            self.body,
+            _cast(dict(self.body.named_parameters()), self.dtype),
+            (inputs, state, self._dropout(inputs.keys_N, seed)),
+        )
 
     def _dropout(self, keys_N: Tensor, seed: Tensor | None) -> Dropout | None:
         if seed is None or self.dropout == 0:
@@ -139,6 +144,32 @@ class _Body(nn.Module):
         if dropout is not None:
             top = [dropout(top_NP, len(layers), direction) for direction, top_NP in enumerate(top)]
         return top, state
+
+
+def _cast(weights: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """The same weights in another dtype, all of them in one launch, and their gradients in one launch back."""
+    if all(weight.dtype == dtype for weight in weights.values()):
+        return weights
+    return dict(zip(weights, _Cast.apply(dtype, *weights.values()), strict=True))  # type: ignore[arg-type]
+
+
+class _Cast(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, ...]:  # noqa: ANN401
+        ctx.dtypes = [weight.dtype for weight in weights]
+        cast = tuple(torch.empty_like(weight, dtype=dtype) for weight in weights)
+        torch._foreach_copy_(cast, weights)
+        return cast
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        wanted = [place for place, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
+        exact: list[Tensor | None] = [None] * len(gradients)
+        for place in wanted:
+            exact[place] = torch.empty_like(gradients[place], dtype=ctx.dtypes[place])
+        torch._foreach_copy_([exact[place] for place in wanted], [gradients[place] for place in wanted])
+        return (None, *exact)
 
 
 class _Gathered(torch.autograd.Function):
