@@ -19,7 +19,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from elmokit.nn.kernels import char_cnn, char_table, keyed_dropout, lstmp, stored_shares
+from elmokit.nn.kernels import char_cnn, char_table, keyed_dropout, lstmp, split_product, stored_shares
 from elmokit.nn.kernels import linear_cross_entropy as fused
 
 ASSEMBLER = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
@@ -53,6 +53,11 @@ def lstm():
         for rows, cols, block, warps, stages in ((128, 32, 128, 4, 2), (64, 32, 64, 8, 3), (64, 32, 64, 4, 3)):
             constants = {"CLIPS": False, "PRECISION": "tf32", "P": width, "H": cells, "R": rows, "J": cols, "BP": block}
             yield lstmp.backward_kernel, lstmp.BACKWARD_COUNTS, pointers, numbers, constants, (), warps, stages
+        constants = {"P": width, "K": 4 * cells, "BM": 128, "BN": 128, "BK": 64, "PRECISION": "tf32"}
+        counts = ["num_rows", "a_stride", "num_directions", "reach", "count", "out_stride", "splits"]
+        known = ("a_stride", "out_stride", "count")
+        yield split_product._parts_kernel, counts, {"parts": "fp32"}, {}, constants, known, 8, 4
+        yield split_product._add_kernel, counts, {"parts": "fp32"}, {}, {"BLOCK": 1024}, known, 4, 3
 
 
 def char():

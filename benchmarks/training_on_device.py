@@ -53,14 +53,14 @@ ROOM = 20 * 2**30  # bytes that shares may take where they are stored
 TILES = ("JOINS", "FUSES", "ROWS", "CELLS", "OUTPUTS", "STAGES", "FORWARD_WARPS")
 FORWARD = [(0, 0, 128, 32, 128, 2, 4), (1, 0, 128, 32, 128, 2, 4), (1, 0, 64, 32, 64, 3, 4), (1, 1, 64, 32, 64, 3, 4),
            (1, 1, 128, 32, 64, 3, 8), (1, 1, 128, 64, 64, 3, 8), (1, 0, 128, 64, 64, 3, 8)]  # fmt: skip
-BACK = ("BACKWARD_ROWS", "BACKWARD_CELLS", "BACKWARD_WARPS")
-BACKWARD = [(128, 32, 4), (128, 32, 8), (64, 32, 8), (64, 32, 4), (64, 16, 4), (64, 64, 8)]
+BACK = ("SPLITS", "BACKWARD_ROWS", "BACKWARD_CELLS", "BACKWARD_WARPS")
+BACKWARD = [(0, 128, 32, 4), (0, 64, 32, 8), (0, 64, 32, 4), (1, 64, 32, 8), (0, 128, 32, 8), (0, 64, 16, 4)]
 STEPS = [("small", "full", 20_480), ("small", "stored", 20_480), ("small", "sampled", 20_480),
          ("original", "sampled", 20_480), ("small", "head_and_tail", 20_480), ("medium", "sampled", 20_480),
          ("small", "stored", 40_960)]  # fmt: skip
 NEGATIVES = {"sampled": 8192, "head_and_tail": 24_576}
 PARTS = {
-    "recurrence": r"^(forward_kernel|backward_kernel)",
+    "recurrence": r"^(forward_kernel|backward_kernel|_parts_kernel|_add_kernel)",
     "convolutions": r"characters?_kernel|_weights_kernel|_sum_kernel|_pool_kernel",
     "output layer": r"_shares_kernel|_weight_kernel|_own_kernel|_combine_kernel|_forward_kernel",
     "products": r"gemm|nvjet|cutlass|cublas|splitK",
@@ -126,7 +126,7 @@ def check(kit):
     with kit.guarded("check recurrence"):
         for changes in (
             {},
-            {"JOINS": 1, "FUSES": 1, "ROWS": 64, "OUTPUTS": 64, "BACKWARD_ROWS": 64, "BACKWARD_WARPS": 8},
+            {"JOINS": 1, "FUSES": 1, "SPLITS": 1, "ROWS": 64, "OUTPUTS": 64, "BACKWARD_ROWS": 64, "BACKWARD_WARPS": 8},
         ):
             with constants("triton", changes):
                 line, good = engines.check(

@@ -179,6 +179,7 @@ def test_triton_in_half_precision(interpreted_triton, problem):
 def test_triton_over_several_tiles_of_rows(small_tiles, clips, joins, monkeypatch):
     monkeypatch.setattr(small_tiles, "JOINS", joins[0])
     monkeypatch.setattr(small_tiles, "FUSES", joins[1])
+    monkeypatch.setattr(small_tiles, "SPLITS", joins[1])
     sizes = [18, 17, 16, 1]
     recurrences = [random_recurrence(k, sum(sizes), 20, 9, 37, 21, torch.float32) for k in (0, 1)]
     check_outputs_and_states("triton", recurrences, sizes, clips, torch.float32)
@@ -191,6 +192,7 @@ def test_triton_with_the_tiles_of_a_gpu(interpreted_triton, joins, monkeypatch):
 
     monkeypatch.setattr(triton, "JOINS", joins[0])
     monkeypatch.setattr(triton, "FUSES", joins[1])
+    monkeypatch.setattr(triton, "SPLITS", joins[1])
     sizes = [130, 2]
     recurrences = [random_recurrence(k, sum(sizes), 130, 20, 70, 140, torch.float32) for k in (0, 1)]
     check_outputs_and_states("triton", recurrences, sizes, Clips(0.3, 0.1), torch.float32)

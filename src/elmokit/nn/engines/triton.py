@@ -27,6 +27,7 @@ from torch import Tensor
 from elmokit.errors import EngineError
 from elmokit.nn.engines import TRITON_DTYPES, Clips, LayerState, Recurrence, engine_named
 from elmokit.nn.kernels.lstmp import backward_kernel, forward_kernel
+from elmokit.nn.kernels.split_product import add_product
 
 __all__ = ["run"]
 
@@ -41,6 +42,8 @@ OUTPUTS, FORWARD_WARPS, BACKWARD_WARPS = 128, 4, 4
 JOINS = False
 # With JOINS: a step multiplies its inputs itself, and what comes of it never travels to memory and back.
 FUSES = False
+# Going back, a step's product with the recurrent matrix is shared by more programs (`kernels/split_product.py`).
+SPLITS = False
 FLOAT32_OUTPUTS, FLOAT32_WARPS = 32, 8
 # Memory of one block of products with the inputs where no gradient is wanted: the peak does not grow with the length.
 BLOCK_BYTES = 2**29
@@ -165,6 +168,7 @@ def _lstmp_backward(
     d_cells_EBH = d_cell_EBH.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
     d_gates_EN4H = torch.empty_like(gates_EN4H)
     gated_ENH = inputs_END.new_empty(num_directions, num_words, cell_dim)
+    recurrent_EP4H = recurrent_EP4H.contiguous()
     backwards_E4HP = recurrent_EP4H.transpose(1, 2)
     first_cell_EBH = cell_EBH.float().contiguous()
     with torch.cuda.device_of(inputs_END):
@@ -178,7 +182,10 @@ def _lstmp_backward(
             )  # fmt: skip
             if step:  # what a step did to the output before it joins what came to that output from outside
                 d_before_EnP = d_outputs_ENP[:, starts[step - 1] : starts[step - 1] + n]
-                d_before_EnP.baddbmm_(d_gates_EN4H[:, start : start + n], backwards_E4HP)
+                if SPLITS:
+                    add_product(d_before_EnP, d_gates_EN4H[:, start : start + n], recurrent_EP4H)
+                else:
+                    d_before_EnP.baddbmm_(d_gates_EN4H[:, start : start + n], backwards_E4HP)
     if output_clip is not None:  # the kernel did so for itself, in registers
         d_outputs_ENP.masked_fill_(outputs_ENP.abs() >= output_bound, 0)
     d_first_EnP = torch.bmm(d_gates_EN4H[:, :active], backwards_E4HP).to(hidden_EBP.dtype)
