@@ -1,7 +1,7 @@
 """The training step on a GPU, in one command: are its kernels right, which settings are fastest, how fast is it whole?
 
     PYTHONPATH=src python benchmarks/training_on_device.py --out $OUT                    # at most 150 s on an H200
-    PYTHONPATH=src TRITON_INTERPRET=1 python benchmarks/training_on_device.py --device cpu --out /tmp/out   # rehearsal
+    PYTHONPATH=src TRITON_INTERPRET=1 python benchmarks/training_on_device.py --device cpu --out out     # a rehearsal
 
 Sections, each of which reports what fails in it and leaves the rest alone; what the time does not allow is left out:
 
@@ -11,8 +11,8 @@ Sections, each of which reports what fails in it and leaves the rest alone; what
     steps     words/s and milliseconds of whole training steps (reader, graphs, optimiser), by preset and output layer;
               a profile of the device's time by kernel
 
-`--set MODULE.NAME=VALUE …` sets constants (modules: triton, stored_shares, char_cnn, linear_cross_entropy) before
-anything runs; `--use-best` goes on from `settings` with what was fastest. Text is invented: words of 108,000 by Zipf's
+`--set MODULE.NAME=VALUE …` sets constants before anything runs (modules: triton, stored_shares, char_cnn, char_table,
+linear_cross_entropy); `--use-best` goes on from `settings` with what was fastest. Text is invented: words of 108,000 by Zipf's
 law (so a step has as many distinct ones as English has), sentences of four lengths. Writes training.json, training.md.
 """
 
@@ -47,6 +47,7 @@ MODULES = {
     "triton": "elmokit.nn.engines.triton",
     "stored_shares": "elmokit.nn.kernels.stored_shares",
     "char_cnn": "elmokit.nn.kernels.char_cnn",
+    "char_table": "elmokit.nn.kernels.char_table",
     "linear_cross_entropy": "elmokit.nn.kernels.linear_cross_entropy",
 }
 ROOM = 20 * 2**30  # bytes that shares may take where they are stored
@@ -144,7 +145,7 @@ def check(kit):
             constants("char_cnn", {"BY_CHARACTER": by_character}),
         ):
             check_convolution(kit, by_character)
-    with kit.guarded("check table"):
+    with kit.guarded("check table"), constants("char_table", {"BY_PRODUCT": True}):
         from elmokit.nn.kernels.char_table import look_up
 
         ids = torch.randint(0, 262, (3000 if kit.on_gpu else 30, 24), device=kit.device)
@@ -228,11 +229,15 @@ def settings(kit):
             kit.say(f"settings output layer {kind}: {kit.milliseconds(run, 5):.3f} ms")
     with kit.guarded("settings convolutions"):
         times = {}
-        for by_character in (False, True):
-            with constants("char_cnn", {"BY_CHARACTER": by_character}):
-                times[by_character] = convolution_milliseconds(kit)
-                kit.say(f"settings convolutions by_character={by_character}: {times[by_character]:.3f} ms")
-        best["char_cnn", ""] = {"BY_CHARACTER": min(times, key=times.__getitem__)}
+        for by_character, by_product in ((False, False), (False, True), (True, False), (True, True)):
+            with (
+                constants("char_cnn", {"BY_CHARACTER": by_character}),
+                constants("char_table", {"BY_PRODUCT": by_product}),
+            ):
+                taken = times[by_character, by_product] = convolution_milliseconds(kit)
+                kit.say(f"settings convolutions by_character={by_character}, by_product={by_product}: {taken:.3f} ms")
+        by_character, by_product = min(times, key=times.__getitem__)
+        best["char_cnn", ""], best["char_table", ""] = {"BY_CHARACTER": by_character}, {"BY_PRODUCT": by_product}
     kit.found["best"] = {"/".join(filter(None, key)): value for key, value in best.items()}
     kit.say(f"settings fastest: {kit.found['best']}")
     return best
@@ -277,7 +282,11 @@ def steps(kit):
             with kit.guarded(f"steps {name}"), constants("stored_shares", {"MOST_BYTES": ROOM * (output == "stored")}):
                 best = kit.best if kit.args.use_best else {}
                 tiles = best.get(("triton", preset)) or best.get(("triton", "small"), {})
-                with constants("triton", tiles), constants("char_cnn", best.get(("char_cnn", ""), {})):
+                with (
+                    constants("triton", tiles),
+                    constants("char_cnn", best.get(("char_cnn", ""), {})),
+                    constants("char_table", best.get(("char_table", ""), {})),
+                ):
                     rows.append({"name": name, **one_preset(kit, preset, output, words, corpus)})
                     kit.found["steps"] = rows
     kit.say("| preset, output, words a step | words/s | ms a step | of it on the device | host | floor |")

@@ -30,7 +30,7 @@ from elmokit.nn.kernels.linear_cross_entropy import LOG2E, Tiles, parts_of, prec
 
 __all__ = ["fits", "linear_cross_entropies"]
 
-# Bytes that the table may take; 0 turns it off. Set by `benchmarks/training_on_device.py --set MOST_BYTES=…`.
+# Bytes that the table may take; 0 turns it off, until it has been timed (`benchmarks/training_on_device.py` does).
 MOST_BYTES = 0
 # By bytes of a number and width; chosen by what the compiler says of registers and shared memory, not yet timed.
 SHARES_TILES = {
