@@ -12,8 +12,8 @@ Sections, each of which reports what fails in it and leaves the rest alone; what
               a profile of the device's time by kernel
 
 `--set MODULE.NAME=VALUE …` sets constants before anything runs (modules: triton, stored_shares, char_cnn, char_table,
-linear_cross_entropy); `--use-best` goes on from `settings` with what was fastest. Text is invented: words of 108,000 by Zipf's
-law (so a step has as many distinct ones as English has), sentences of four lengths. Writes training.json, training.md.
+linear_cross_entropy); `--use-best` goes on from `settings` with what was fastest. Text is invented: 108,000 words by
+Zipf's law (a step has as many distinct ones as English has), sentences of four lengths. Writes training.json and .md.
 """
 
 import argparse
