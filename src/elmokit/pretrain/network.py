@@ -165,11 +165,9 @@ class _Cast(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         wanted = [place for place, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
-        exact: list[Tensor | None] = [None] * len(gradients)
-        for place in wanted:
-            exact[place] = torch.empty_like(gradients[place], dtype=ctx.dtypes[place])
-        torch._foreach_copy_([exact[place] for place in wanted], [gradients[place] for place in wanted])
-        return (None, *exact)
+        exact = {place: torch.empty_like(gradients[place], dtype=ctx.dtypes[place]) for place in wanted}
+        torch._foreach_copy_(list(exact.values()), [gradients[place] for place in wanted])
+        return (None, *map(exact.get, range(len(gradients))))
 
 
 class _Gathered(torch.autograd.Function):
