@@ -82,6 +82,8 @@ class Kit:
     def say(self, line):
         print(line, flush=True)
         self.lines.append(line)
+        if line.startswith("check WRONG"):
+            self.found.setdefault("wrong", []).append(line)
 
     def has_time(self, needs=0.0):
         return time.perf_counter() + needs < self.ends
@@ -224,9 +226,12 @@ def settings(kit):
 
         size = (40_960, 108_000) if kit.on_gpu else (64, 128)
         inputs, targets = outputs.random_problem(kit.args.device, *size, 128 if kit.on_gpu else 64, kit.half)
+        times = {}
         for kind in ("full", "stored"):
             run = lambda kind=kind: outputs.values(outputs.FUNCTIONS[kind], inputs, targets, ())  # noqa: E731
-            kit.say(f"settings output layer {kind}: {kit.milliseconds(run, 5):.3f} ms")
+            times[kind] = kit.milliseconds(run, 5)
+            kit.say(f"settings output layer {kind}: {times[kind]:.3f} ms")
+        best["stored_shares", ""] = {"MOST_BYTES": ROOM if times["stored"] < times["full"] else 0}
     with kit.guarded("settings convolutions"):
         times = {}
         for by_character, by_product in ((False, False), (False, True), (True, False), (True, True)):
