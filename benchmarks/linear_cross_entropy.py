@@ -16,6 +16,7 @@ import torch
 from torch.nn import functional as F
 
 from elmokit.nn.kernels import linear_cross_entropy as fused
+from elmokit.nn.kernels import stored_shares as stored
 from elmokit.nn.kernels.linear_cross_entropy import Tiles
 
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 1e-2}
@@ -27,6 +28,12 @@ TILES = {
     256: [(128, 64, 8, 2), (128, 64, 8, 3), (64, 64, 4, 2), (128, 32, 8, 3), (64, 64, 4, 3)],
     512: [(64, 64, 8, 2), (64, 32, 8, 3), (64, 32, 8, 4), (64, 32, 8, 2)],
 }  # fmt: skip
+
+FUNCTIONS = {
+    "full": fused.linear_cross_entropy,
+    "stored": lambda *problem: stored.linear_cross_entropies(*problem)[0],
+    "sampled": lambda *problem: fused.sampled_cross_entropies(*problem)[0],
+}
 
 
 def main():
@@ -75,14 +82,15 @@ def check(device):
     rows, words = (1003, 5003) if device == "cuda" else (67, 131)
     for dtype in (torch.bfloat16, torch.float32):
         for width in (64, 128, 256, 512):
-            for sampled in (False, True):
+            for kind, function in FUNCTIONS.items():
+                if kind == "stored" and (dtype.itemsize, width) not in stored.SHARES_TILES:
+                    continue
                 inputs, targets = random_problem(device, rows, words, width, dtype)
-                rest = random_sample(device, rows, words, words // 5) if sampled else ()
-                function = fused.sampled_cross_entropy if sampled else fused.linear_cross_entropy
+                rest = random_sample(device, rows, words, words // 5) if kind == "sampled" else ()
                 try:
                     found = values(function, inputs, targets, rest)
                 except Exception as problem:
-                    print(f"check {dtype} {width} sampled={sampled}: FAILED {str(problem)[:200]}")
+                    print(f"check {dtype} {width} {kind}: FAILED {str(problem)[:200]}")
                     continue
                 hidden, weight, bias = (tensor.detach() for tensor in inputs)
                 exact = hidden.double(), weight.to(dtype).double(), bias.double()
@@ -90,7 +98,7 @@ def check(device):
                 errors = [((a.double() - b).norm() / b.norm()).item() for a, b in zip(found, expected, strict=True)]
                 fine = errors[0] < 1e-5 and all(error < TOLERANCE[dtype] for error in errors)
                 shown = ", ".join(f"{error:.1e}" for error in errors) + ("" if fine else " WRONG")
-                print(f"check {dtype} {width} sampled={sampled}: loss, hidden, weight, bias {shown}")
+                print(f"check {dtype} {width} {kind}: loss, hidden, weight, bias {shown}")
     torch.use_deterministic_algorithms(False)
 
 
@@ -135,9 +143,11 @@ def compare(args, width):
         with torch.no_grad():
             function(*inputs, targets, *rest)
 
-    full, sampled = fused.linear_cross_entropy, fused.sampled_cross_entropy
+    full, sampled = FUNCTIONS["full"], FUNCTIONS["sampled"]
     forward, both = (milliseconds(run, args) for run in (lambda: without_grad(full), lambda: backward(full)))
     report("full, fused", args.words, forward, both)
+    both = milliseconds(lambda: backward(FUNCTIONS["stored"]), args)
+    report("full, shares stored", args.words, float("nan"), both)
     both = milliseconds(lambda: backward(plain, rows=4096), args)
     report("full, plain, chunks of 4096 rows", args.words, float("nan"), both)
     forward = milliseconds(lambda: without_grad(sampled, *sample), args)
@@ -151,9 +161,15 @@ def sweep(args, width):
     problem = fused._Problem.full(*[tensor.detach() for tensor in inputs], targets)
     _, totals, _ = fused._forward(problem, wants_grad=True)
     one = torch.ones((), device=args.device)
+    shares, sums = stored._shares(problem.hidden_NP, problem.words_VP, problem.bias_C, targets)
     runs = {
         "forward": (fused.FORWARD_TILES, lambda: fused._forward(problem, wants_grad=True)),
         "weight": (fused.WEIGHT_TILES, lambda: fused._weight_gradients(problem, totals, one)),
+        "shares": (
+            stored.SHARES_TILES,
+            lambda: stored._shares(problem.hidden_NP, problem.words_VP, problem.bias_C, targets),
+        ),
+        "stored weight": (stored.WEIGHT_TILES, lambda: stored._weight_gradients(shares, problem.hidden_NP, 1 / sums)),
     }
     started, best = time.perf_counter(), {}
     flop = 4 * args.rows * args.words * width / 1e9

@@ -132,23 +132,26 @@ def small_tiles(interpreted_triton, monkeypatch):
     """Tiles so small that even the problems here need several of them; memory that nobody has written to holds NaN."""
     from elmokit.nn.engines import triton
 
-    for name in ("ROWS", "CELLS", "OUTPUTS", "FLOAT32_OUTPUTS"):
+    for name in ("ROWS", "CELLS", "BACKWARD_ROWS", "BACKWARD_CELLS", "OUTPUTS", "FLOAT32_OUTPUTS"):
         monkeypatch.setattr(triton, name, 16)
     torch.use_deterministic_algorithms(True)
     yield triton
     torch.use_deterministic_algorithms(False)
 
 
+JOINS = [(False, False), (True, False), (True, True)]
 triton_problems = problems([torch.float32], most_words=5, widest=40)
 
 
 @settings(deadline=None, max_examples=25)
-@given(problem=triton_problems, block_bytes=st.sampled_from([1, 10_000, 2**29]))
-def test_triton_gives_the_same_outputs_and_states(interpreted_triton, problem, block_bytes):
+@given(problem=triton_problems, block_bytes=st.sampled_from([1, 10_000, 2**29]), joins=st.sampled_from(JOINS))
+def test_triton_gives_the_same_outputs_and_states(interpreted_triton, problem, block_bytes, joins):
     from elmokit.nn.engines import triton
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(triton, "BLOCK_BYTES", block_bytes)
+        patch.setattr(triton, "JOINS", joins[0])
+        patch.setattr(triton, "FUSES", joins[1])
         patch.setattr(triton, "FLOAT32_OUTPUTS", 16)
         patch.setattr(triton, "CELLS", 16)
         check_outputs_and_states("triton", *problem)
@@ -190,15 +193,25 @@ def test_triton_in_half_precision(interpreted_triton, problem):
     assert_near(found, gradients("reference", exact, batch_sizes, clips), 2 * HALF[dtype])
 
 
+@pytest.mark.parametrize("joins", JOINS)
 @pytest.mark.parametrize("clips", [Clips(None, None), Clips(0.3, 0.1)])
-def test_triton_over_several_tiles_of_rows(small_tiles, clips):
+def test_triton_over_several_tiles_of_rows(small_tiles, clips, joins, monkeypatch):
+    monkeypatch.setattr(small_tiles, "JOINS", joins[0])
+    monkeypatch.setattr(small_tiles, "FUSES", joins[1])
+    monkeypatch.setattr(small_tiles, "SPLITS", joins[1])
     sizes = [18, 17, 16, 1]
     recurrences = [random_recurrence(k, sum(sizes), 20, 9, 37, 21, torch.float32) for k in (0, 1)]
     check_outputs_and_states("triton", recurrences, sizes, clips, torch.float32)
     check_gradients("triton", recurrences, sizes, clips, torch.float32)
 
 
-def test_triton_with_the_tiles_of_a_gpu(interpreted_triton):
+@pytest.mark.parametrize("joins", JOINS)
+def test_triton_with_the_tiles_of_a_gpu(interpreted_triton, joins, monkeypatch):
+    from elmokit.nn.engines import triton
+
+    monkeypatch.setattr(triton, "JOINS", joins[0])
+    monkeypatch.setattr(triton, "FUSES", joins[1])
+    monkeypatch.setattr(triton, "SPLITS", joins[1])
     sizes = [130, 2]
     recurrences = [random_recurrence(k, sum(sizes), 130, 20, 70, 140, torch.float32) for k in (0, 1)]
     check_outputs_and_states("triton", recurrences, sizes, Clips(0.3, 0.1), torch.float32)

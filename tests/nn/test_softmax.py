@@ -16,6 +16,7 @@ from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
 SAMPLERS = {
     "log_uniform": lambda size, num_words=40: Sampler.log_uniform(num_words, num_samples=size),
     "unigram": lambda size, num_words=40: Sampler.unigram(zipf(num_words), num_samples=size),
+    "head_and_tail": lambda size, num_words=40: Sampler.head_and_tail(zipf(num_words), num_samples=size),
 }
 
 
@@ -53,8 +54,8 @@ def test_gradients_are_right_in_float64(sampled, monkeypatch):
     )
     negatives = torch.tensor([1, 4, 7, 3])
     rest = (negatives, torch.rand(4).log(), torch.rand(10).log()) if sampled else ()
-    function = chunked.sampled_cross_entropy if sampled else chunked.linear_cross_entropy
-    assert torch.autograd.gradcheck(lambda *tensors: function(*tensors, targets, *rest), inputs)
+    function = chunked.sampled_cross_entropies if sampled else chunked.linear_cross_entropies
+    assert torch.autograd.gradcheck(lambda *tensors: function(*tensors, targets, *rest)[0], inputs)
 
 
 def test_full_loss_equals_plain_torch(monkeypatch):
@@ -205,7 +206,29 @@ def test_mean_sampled_gradient_comes_near_the_full_one(name, corrected_targets):
     assert distance(160, correction=0.0) > 2 * middle  # what leaving out the correction would do
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+def test_head_and_tail_is_nearest_to_the_full_loss():
+    # Logits of a trained model: frequent words have most of the sum.
+    hidden, softmax, _ = random_problem(200, 400, 6)
+    with torch.no_grad():
+        softmax.bias.copy_(torch.from_numpy(zipf(400)).log())
+    targets = softmax.log_probs(hidden).exp().multinomial(1, generator=torch.Generator().manual_seed(0))[:, 0]
+    full = softmax.full_loss(hidden, targets).item() / 200
+    errors = {}
+    for name, make in SAMPLERS.items():
+        sampler = make(40, num_words=400)
+        draws = [sampler.draw(step) for step in range(30)]
+        losses = [
+            softmax.sampled_loss(hidden, targets, torch.from_numpy(d.ids_S), torch.from_numpy(d.log_expected_S)).item()
+            for d in draws
+        ]
+        errors[name] = np.sqrt(np.mean((np.array(losses) / 200 - full) ** 2))
+    assert errors["head_and_tail"] < min(errors["unigram"], errors["log_uniform"])
+    head = SAMPLERS["head_and_tail"](40, num_words=400).draw(0)
+    assert head.ids_S[:20].tolist() == list(range(20)) and (head.log_expected_S[:20] == 0).all()
+    assert head.ids_S[20:].min() >= 20
+
+
+@pytest.mark.parametrize("name", ["log_uniform", "unigram"])
 def test_the_right_distribution_is_where_the_corrected_loss_rests(name):
     # bilm-tf's loss: with the targets corrected too, its gradient over targets and draws vanishes exactly where the
     # model's probabilities are the true ones, even with few words drawn.

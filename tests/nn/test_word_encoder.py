@@ -108,3 +108,11 @@ def test_distinct_rows_survive_a_collision(monkeypatch):
     ids = torch.tensor([[1, 2, 3], [3, 2, 1], [1, 2, 3]])
     distinct, numbers = distinct_rows(ids)
     assert len(distinct) == 2 and torch.equal(distinct[numbers], ids)
+
+
+def test_blocks_of_different_widths_are_one_batch():
+    encoder = WordEncoder(ElmoConfig.tiny())
+    ids = torch.randint(1, 200, (5, 50), generator=torch.Generator().manual_seed(0))
+    ids[:3, 9:] = 261  # three short words
+    found = encoder([ids[:3, :16], ids[3:]], trims=False)
+    torch.testing.assert_close(found, encoder(ids), atol=1e-6, rtol=0)

@@ -386,7 +386,7 @@ def test_batch_as_tensors(corpus: EncodedCorpus) -> None:
 @READERS
 def test_prefetched_batches_are_the_same_and_so_is_the_position(corpus: EncodedCorpus, make) -> None:
     expected = list(islice(make(corpus), 40))
-    with Prefetcher(make(corpus), depth=3) as batches:
+    with Prefetcher(make(corpus), lambda batch: batch, depth=3) as batches:
         for batch, same in zip(islice(batches, 20), expected, strict=False):
             assert_equal(batch, same)
         state = batches.state_dict()
@@ -401,5 +401,5 @@ def test_prefetched_batches_are_the_same_and_so_is_the_position(corpus: EncodedC
 def test_what_goes_wrong_in_the_background_is_raised(corpus: EncodedCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = sentence_reader(corpus)
     monkeypatch.setattr(reader, "_batch", lambda *_: 1 / 0)
-    with Prefetcher(reader) as batches, pytest.raises(ZeroDivisionError):
+    with Prefetcher(reader, lambda batch: batch) as batches, pytest.raises(ZeroDivisionError):
         next(batches)

@@ -40,7 +40,7 @@ class Negatives(NamedTuple):
 
 
 class Sampler:
-    """Draws S distinct words a step from a fixed distribution; build it by `log_uniform` or `unigram`.
+    """Draws S distinct words a step from a fixed distribution; build it by `log_uniform`, `unigram` or `head_and_tail`.
 
     Example:
         >>> sampler = Sampler.log_uniform(1000, num_samples=64, seed=1)
@@ -51,18 +51,22 @@ class Sampler:
         (2,)
     """
 
-    def __init__(self, probabilities_V: NDArray[np.float64], *, num_samples: int, seed: int = 0) -> None:
-        if not 1 <= num_samples <= len(probabilities_V):
+    def __init__(
+        self, probabilities_V: NDArray[np.float64], *, num_samples: int, num_head: int = 0, seed: int = 0
+    ) -> None:
+        if not 1 <= num_samples - num_head <= len(probabilities_V) - num_head:
             raise ConfigError(
                 f"a sampled softmax over {len(probabilities_V)} words cannot compare with {num_samples}: "
-                f"give a number of negatives from 1 to {len(probabilities_V)}"
+                f"give a number of negatives from {num_head + 1} to {len(probabilities_V)}"
             )
-        self.probabilities_V = probabilities_V / probabilities_V.sum()
-        self.num_samples = num_samples
-        self.seed = seed
-        self._log_miss_V = np.log1p(-np.minimum(self.probabilities_V, 1 - 1e-12))
-        self._tries_at_once = min(_MOST_AT_ONCE, int(1.05 * _tries_for(self._log_miss_V, num_samples)) + 64)
-        self._keep_V, self._other_V = _alias_table(self.probabilities_V)
+        self.num_samples, self.num_head, self.seed = num_samples, num_head, seed
+        # The first words of all are in every sample; what is drawn, is drawn from the others.
+        tail = probabilities_V[num_head:] / probabilities_V[num_head:].sum()
+        self.probabilities_V = np.concatenate([np.zeros(num_head), tail])
+        log_miss = np.log1p(-np.minimum(tail, 1 - 1e-12))
+        self._log_miss_V = np.concatenate([np.full(num_head, -np.inf), log_miss])  # a head word is never missed
+        self._tries_at_once = min(_MOST_AT_ONCE, int(1.05 * _tries_for(log_miss, num_samples - num_head)) + 64)
+        self._keep_V, self._other_V = _alias_table(tail)
 
     @classmethod
     def log_uniform(cls, num_words: int, *, num_samples: int, seed: int = 0) -> Sampler:
@@ -77,10 +81,21 @@ class Sampler:
         counts = np.maximum(np.asarray(counts_V, dtype=np.float64), 1.0)
         return cls(counts**alpha, num_samples=num_samples, seed=seed)
 
+    @classmethod
+    def head_and_tail(cls, counts_V: ArrayLike, *, num_samples: int, alpha: float = 0.75, seed: int = 0) -> Sampler:
+        """Half of the sample are the most frequent words, always; the other half is drawn from the others as `unigram`.
+
+        Most of a softmax's sum belongs to frequent words, so the sample then says nearly what all words would say. Ids
+        must be sorted by falling frequency.
+        """
+        counts = np.maximum(np.asarray(counts_V, dtype=np.float64), 1.0)
+        return cls(counts**alpha, num_samples=num_samples, num_head=num_samples // 2, seed=seed)
+
     def draw(self, step: int, *, part: int = 0) -> Negatives:
         """The words of this step; `part` tells draws of one step apart, e.g. the two directions."""
         random = np.random.default_rng((self.seed, step, part))
-        ids_S, tries = self._distinct(random)
+        drawn, tries = self._distinct(random)
+        ids_S = np.concatenate([np.arange(self.num_head), self.num_head + drawn]) if self.num_head else drawn
         return Negatives(ids_S, self.log_expected(ids_S, tries), tries)
 
     def log_expected(self, ids: NDArray[np.integer], tries: int) -> NDArray[np.float32]:
@@ -88,10 +103,10 @@ class Sampler:
         return np.log(-np.expm1(tries * self._log_miss_V[ids])).astype(np.float32)
 
     def _distinct(self, random: np.random.Generator) -> tuple[NDArray[np.int64], int]:
-        """The first S different words to come, in the order in which they came, and the tries that were needed."""
-        first_try_V = np.full(len(self.probabilities_V), -1, dtype=np.int32)
+        """The first different words to come, in the order in which they came, and the tries that were needed."""
+        first_try_V = np.full(len(self._keep_V), -1, dtype=np.int32)
         found: list[NDArray[np.int64]] = []
-        missing, tries = self.num_samples, 0
+        missing, tries = self.num_samples - self.num_head, 0
         while tries < _MOST_TRIES:
             ids = self._drawn(random, self._tries_at_once)
             numbers = np.arange(tries, tries + len(ids), dtype=np.int32)

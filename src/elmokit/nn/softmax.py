@@ -30,6 +30,10 @@ class OutputLayer(nn.Module):
 
     def full_loss(self, hidden_NP: Tensor, targets_N: Tensor) -> Tensor:
         """Negative log-likelihood of the targets among all words, summed, float32."""
+        return self.full_losses(hidden_NP, targets_N)[0]
+
+    def full_losses(self, hidden_NP: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+        """The same sum, which has gradients, and the loss of each target (N), which has none."""
         raise NotImplementedError
 
     def token_losses(self, hidden_NP: Tensor, targets_N: Tensor) -> Tensor:
@@ -76,10 +80,10 @@ class Softmax(OutputLayer):
         """Which kernel computes the loss of such outputs, and why."""
         return best_for(hidden_NP.device, hidden_NP.dtype, hidden_NP.shape[1])
 
-    def full_loss(self, hidden_NP: Tensor, targets_N: Tensor) -> Tensor:
-        """Negative log-likelihood of the targets among all words, summed, float32."""
+    def full_losses(self, hidden_NP: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+        """The summed loss among all words, which has gradients, and the loss of each target (N), which has none."""
         kernel = kernel_named(self.engine_for(hidden_NP).name)
-        return kernel.linear_cross_entropy(hidden_NP, self.weight, self.bias, targets_N)
+        return kernel.linear_cross_entropies(hidden_NP, self.weight, self.bias, targets_N)
 
     def token_losses(self, hidden_NP: Tensor, targets_N: Tensor) -> Tensor:
         """Negative log-likelihood of each target (N), float32, without gradients: for evaluation."""
@@ -108,8 +112,19 @@ class Softmax(OutputLayer):
             log_expected_S: logarithm of each drawn word's expected count.
             log_expected_N: logarithm of each target's expected count, or `None`.
         """
+        return self.sampled_losses(hidden_NP, targets_N, negatives_S, log_expected_S, log_expected_N)[0]
+
+    def sampled_losses(
+        self,
+        hidden_NP: Tensor,
+        targets_N: Tensor,
+        negatives_S: Tensor,
+        log_expected_S: Tensor,
+        log_expected_N: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The sum of `sampled_loss`, which has gradients, and the loss of each target (N), which has none."""
         kernel = kernel_named(self.engine_for(hidden_NP).name)
-        return kernel.sampled_cross_entropy(
+        return kernel.sampled_cross_entropies(
             hidden_NP, self.weight, self.bias, targets_N, negatives_S, log_expected_S, log_expected_N
         )
 
@@ -157,9 +172,10 @@ class AdaptiveSoftmax(OutputLayer):
             )
         self.adaptive = nn.AdaptiveLogSoftmaxWithLoss(width, num_words, chosen, div_value=divisor, head_bias=True)
 
-    def full_loss(self, hidden_NP: Tensor, targets_N: Tensor) -> Tensor:
-        """Negative log-likelihood of the targets among all words, summed, float32."""
-        return -self.adaptive(self._cast(hidden_NP), targets_N).output.sum()
+    def full_losses(self, hidden_NP: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+        """The summed loss among all words, which has gradients, and the loss of each target (N), which has none."""
+        losses_N = -self.adaptive(self._cast(hidden_NP), targets_N).output
+        return losses_N.sum(), losses_N.detach()
 
     @torch.no_grad()
     def token_losses(self, hidden_NP: Tensor, targets_N: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ Shapes: N words, C columns of ids, T columns kept after trimming, E character wi
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -52,19 +53,20 @@ class WordEncoder(nn.Module):
             _draw_normal(self.projection.weight, self.projection.in_features)
             nn.init.zeros_(self.projection.bias)
 
-    def forward(self, ids_NC: Tensor, *, trims: bool = True) -> Tensor:
+    def forward(self, ids_NC: Tensor | Sequence[Tensor], *, trims: bool = True) -> Tensor:
         """Vectors (N, P) of the words with these ids.
 
         Arguments:
-            ids_NC: one row a word.
+            ids_NC: one row a word; or several blocks of such rows, each as wide as its longest word needs.
             trims: leave out columns that cannot matter; a caller that has done so already spares the look at them.
         """
+        blocks = [ids_NC] if isinstance(ids_NC, Tensor) else list(ids_NC)
         features = []
         if self.words is not None:
-            features.append(self.words(ids_NC[:, 0]))
-            ids_NC = ids_NC[:, 1:]
+            features.append(self.words(torch.cat([block[:, 0] for block in blocks])))
+            blocks = [block[:, 1:] for block in blocks]
         if self.characters is not None:
-            features.append(self.characters(ids_NC, trims=trims, precision=self.precision))
+            features.append(self.characters(blocks, trims=trims, precision=self.precision))
         features_NF = features[0] if len(features) == 1 else torch.cat(features, dim=1)
         if self.projection is None:
             return features_NF
@@ -133,15 +135,13 @@ class CharCnn(nn.Module):
         """Whether the convolutions are sums of table rows here (when nothing is learned)."""
         return has_tables(self.embedding, self._filters())
 
-    def forward(self, ids_NC: Tensor, *, trims: bool = True, precision: Precision = "float32") -> Tensor:
-        """Features (N, F) of the words with these character ids."""
-        fits = ids_NC.device.type == "cpu" and ids_NC.shape[1] >= self.widest_filter
-        if fits and has_tables(self.embedding, self._filters()):
-            features_NF = character_features(
-                ids_NC, self.embedding, self._filters(), rectifies=self.activation == "relu"
-            )
-        else:
-            features_NF = self._convolved(ids_NC, trims=trims)
+    def forward(
+        self, ids_NC: Tensor | Sequence[Tensor], *, trims: bool = True, precision: Precision = "float32"
+    ) -> Tensor:
+        """Features (N, F) of the words with these character ids, in one block or several of different widths."""
+        blocks = [ids_NC] if isinstance(ids_NC, Tensor) else ids_NC
+        features = [self._convolved(block, trims=trims) for block in blocks]
+        features_NF = features[0] if len(features) == 1 else torch.cat(features)
         for highway in self.highways:
             assert isinstance(highway, Highway)
             features_NF = highway(features_NF, precision=precision)
@@ -152,15 +152,26 @@ class CharCnn(nn.Module):
         return [(each.weight, each.bias) for each in convolutions if each.bias is not None]
 
     def _convolved(self, ids_NC: Tensor, *, trims: bool) -> Tensor:
-        """Features before the highways (N, F), in torch."""
+        """Features (N, F) before the highways: the largest value of each channel over all positions of a word."""
+        fits = ids_NC.device.type == "cpu" and ids_NC.shape[1] >= self.widest_filter
+        if fits and has_tables(self.embedding, self._filters()):
+            return character_features(ids_NC, self.embedding, self._filters(), rectifies=self.activation == "relu")
         ids_NT = ids_NC[:, : kept_columns(ids_NC, self.widest_filter)] if trims else ids_NC
         # Id 0 stands for "no word" and is a vector of zeros. In-word padding is a symbol like any other: its vector
         # is learned and takes part in the convolutions, so nothing may be masked here.
         table = F.pad(self.embedding, (0, 0, 1, 0))
-        characters_NTE = F.embedding(ids_NT, table)
+        characters_NTE = _looked_up(ids_NT, table)
         pooled = [_convolve_and_pool(characters_NTE, convolution) for convolution in self.convolutions]
         features_NF = torch.cat(pooled, dim=1)
         return features_NF.relu() if self.activation == "relu" else features_NF.tanh()
+
+
+def _looked_up(ids: Tensor, table_SE: Tensor) -> Tensor:
+    if table_SE.requires_grad and why_no_triton(table_SE.device, table_SE.dtype) is None:
+        from elmokit.nn.kernels.char_table import look_up
+
+        return look_up(ids, table_SE)
+    return F.embedding(ids, table_SE)
 
 
 def _convolve_and_pool(characters_NTE: Tensor, convolution: nn.Module) -> Tensor:

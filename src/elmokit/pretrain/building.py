@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,14 @@ from elmokit.pretrain.counting import build_alphabet
 from elmokit.pretrain.network import LanguageModelNetwork
 from elmokit.pretrain.optim import OptimiserConfig
 from elmokit.pretrain.place import Place
+from elmokit.pretrain.preparing import Layout
 from elmokit.pretrain.reader import Reader, SentenceReader, StreamReader
 from elmokit.pretrain.recipes import TrainConfig
-from elmokit.pretrain.stepping import GraphStepper, Layout, Stepper
+from elmokit.pretrain.stepping import GraphStepper, Stepper
 
-__all__ = ["built_network", "built_reader", "built_stepper", "model_for", "optimiser_config"]
+__all__ = ["built_layout", "built_network", "built_reader", "built_stepper", "model_for", "optimiser_config"]
 
+LOOKED_AT = 32  # batches by which the layout of recorded steps is chosen
 BILM_TF_LOSS_SCALE = 20.0  # bilm-tf multiplies its loss by the 20 words of its window
 
 
@@ -66,6 +69,8 @@ def optimiser_config(config: TrainConfig) -> OptimiserConfig:
         weight_decay=config.weight_decay,
         clip_norm=config.clip_norm,
         layer_decay=config.layer_decay,
+        output_rate=config.output_rate,
+        betas=(0.9, config.second_beta),
         loss_scale=BILM_TF_LOSS_SCALE if config.optimiser == "adagrad" else 1.0,
     )
 
@@ -82,31 +87,42 @@ def built_reader(config: TrainConfig, corpus: EncodedCorpus, scheme: Scheme, pla
 
 
 def built_stepper(
-    config: TrainConfig, network: LanguageModelNetwork, corpus: EncodedCorpus, scheme: Scheme, place: Place
+    config: TrainConfig, network: LanguageModelNetwork, corpus: EncodedCorpus, reader: Reader, place: Place
 ) -> Stepper:
     """Recorded steps where they can be: on one GPU, whole sentences, an output layer whose shapes repeat."""
     sampler = _sampler(config, corpus) if config.output == "sampled" else None
     is_adaptive = config.output == "adaptive"
-    repeats = config.mode == "sentences" and not is_adaptive and all(p.requires_grad for p in network.parameters())
-    if repeats and place.device.type == "cuda" and place.world == 1:
-        layout = Layout.of(
-            config.tokens_per_batch,
-            columns=scheme.columns,
-            padding_id=int(scheme.begin_ids[-1]),
-            widest_filter=config.widest_filter,
-        )
-        return GraphStepper(network, layout, sampler=sampler, seed=config.seed)
+    # A sample that holds most of the sum is used as what it is: an estimate of the full softmax.
+    corrects = config.sampler != "head_and_tail"
+    repeats = not is_adaptive and all(p.requires_grad for p in network.parameters())
+    if repeats and place.device.type == "cuda" and place.world == 1 and isinstance(reader, SentenceReader):
+        layout = built_layout(config, reader)
+        return GraphStepper(network, layout, sampler=sampler, corrects_targets=corrects, seed=config.seed)
     wrapped = None
     if place.world > 1:
         # A cluster of rare words may have no target in a batch, and then no gradient.
         wrapped = nn.parallel.DistributedDataParallel(network, find_unused_parameters=is_adaptive)
-    return Stepper(network, wrapped=wrapped, sampler=sampler, world=place.world, seed=config.seed)
+    return Stepper(
+        network, wrapped=wrapped, sampler=sampler, corrects_targets=corrects, world=place.world, seed=config.seed
+    )
+
+
+def built_layout(config: TrainConfig, reader: SentenceReader) -> Layout:
+    """How the distinct words of this reader's batches are laid out, by what its first batches are like."""
+    scheme = reader.scheme
+    return Layout.fitted(
+        islice(reader.one_epoch(), LOOKED_AT),
+        columns=scheme.columns,
+        padding_id=int(scheme.begin_ids[-1]),
+        widest_filter=config.widest_filter,
+    )
 
 
 def _sampler(config: TrainConfig, corpus: EncodedCorpus) -> Sampler:
     number = min(config.num_negatives, corpus.vocabulary_size - 1)
-    if config.sampler == "unigram":
-        return Sampler.unigram(corpus.counts_V, num_samples=number, alpha=config.sampler_power, seed=config.seed)
+    if config.sampler != "log_uniform":
+        make = Sampler.unigram if config.sampler == "unigram" else Sampler.head_and_tail
+        return make(corpus.counts_V, num_samples=number, alpha=config.sampler_power, seed=config.seed)
     return Sampler.log_uniform(corpus.vocabulary_size, num_samples=number, seed=config.seed)
 
 

@@ -1,10 +1,13 @@
+# pyright: reportPrivateImportUsage=false
+# torch._foreach_*: one launch for many tensors, and torch has no public name for it.
 """The network that is trained: word encoder, both stacks and one output layer, from packed words to their loss.
 
 Arrives: `StepInputs`, the distinct words of a step and, for each direction, the order in which it reads them and the
-words it must predict. Leaves: the summed negative log-likelihood of each direction and the state after the step. The
+words it must predict. Leaves: the summed negative log-likelihood, also of each direction, and the next state. The
 character encoder runs once per distinct word; encoder and output layer are shared by the directions, the LSTMs not.
 
-Shapes: N packed words, P width of a direction, U distinct words, C columns of ids; 2 stands for forward and backward.
+Shapes: N packed words, M = 2N of both directions, P width of a direction, U distinct words, C columns of ids; 2 stands
+for forward and backward.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +29,8 @@ from elmokit.pretrain.batches import Batch
 
 __all__ = ["LanguageModelNetwork", "StepInputs", "keyed_dropout"]
 
-Loss = Callable[[Tensor, Tensor, int], Tensor]  # (outputs, targets, direction) to the summed loss
+# Outputs and targets of both directions, one after the other, to the summed loss and the loss of each.
+Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 Dropout = Callable[[Tensor, int, int], Tensor]
 
 
@@ -87,8 +92,8 @@ class LanguageModelNetwork(nn.Module):
 
     def forward(
         self, inputs: StepInputs, state: BilmState, loss: Loss | None = None, seed: Tensor | None = None
-    ) -> tuple[Tensor, BilmState]:
-        """Summed negative log-likelihood (2) of the forward and the backward direction, and the state after the step.
+    ) -> tuple[Tensor, Tensor, BilmState]:
+        """Summed negative log-likelihood, that of each direction (2, without gradients), and the state after the step.
 
         Arguments:
             inputs: what to read and to predict.
@@ -96,17 +101,20 @@ class LanguageModelNetwork(nn.Module):
             loss: the full softmax unless given, or a sampled one with this step's negatives.
             seed: a number of this step (an integer tensor), from which dropout is drawn; `None` for no dropout.
         """
-        loss = self._full_loss if loss is None else loss
+        loss = self.softmax.full_losses if loss is None else loss
         outputs, state = self.predictions(inputs, state, seed)
-        losses = [loss(outputs_NP, inputs.targets_2N[d], d) for d, outputs_NP in enumerate(outputs)]
-        return torch.stack(losses), state
+        total, losses_M = loss(torch.cat(outputs), inputs.targets_2N.flatten())
+        return total, losses_M.view(2, -1).sum(1), state
 
     def predictions(
         self, inputs: StepInputs, state: BilmState, seed: Tensor | None = None
     ) -> tuple[list[Tensor], BilmState]:
         """What the top layers of both directions say (N, P), from which the output layer predicts."""
-        weights = {name: weight.to(self.dtype) for name, weight in self.body.named_parameters()}
-        return functional_call(self.body, weights, (inputs, state, self._dropout(inputs.keys_N, seed)))
+        return functional_call(
+            self.body,
+            _cast(dict(self.body.named_parameters()), self.dtype),
+            (inputs, state, self._dropout(inputs.keys_N, seed)),
+        )
 
     def _dropout(self, keys_N: Tensor, seed: Tensor | None) -> Dropout | None:
         if seed is None or self.dropout == 0:
@@ -117,10 +125,6 @@ class LanguageModelNetwork(nn.Module):
             return keyed_dropout(values_NP, keys_N, seed=place, rate=self.dropout)
 
         return drop
-
-    def _full_loss(self, outputs_NP: Tensor, targets_N: Tensor, direction: int) -> Tensor:
-        del direction
-        return self.softmax.full_loss(outputs_NP, targets_N)
 
 
 class _Body(nn.Module):
@@ -133,13 +137,58 @@ class _Body(nn.Module):
 
     def forward(self, inputs: StepInputs, state: BilmState, dropout: Dropout | None) -> tuple[list[Tensor], BilmState]:
         # The reader has left out the columns that cannot matter.
-        vectors_UP = torch.cat([self.encoder(block_UC, trims=False) for block_UC in inputs.blocks])
-        words = [vectors_UP.index_select(0, words_N) for words_N in inputs.words_2N]
+        vectors_UP = self.encoder(inputs.blocks, trims=False)
+        words = _Gathered.apply(vectors_UP, inputs.words_2N.flatten()).chunk(2)  # type: ignore[union-attr]
         layers, state = self.bilm.read_packed(words, inputs.batch_sizes, state, dropout=dropout)
         top = layers[-1]
         if dropout is not None:
             top = [dropout(top_NP, len(layers), direction) for direction, top_NP in enumerate(top)]
         return top, state
+
+
+def _cast(weights: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """The same weights in another dtype, all of them in one launch, and their gradients in one launch back."""
+    if all(weight.dtype == dtype for weight in weights.values()):
+        return weights
+    return dict(zip(weights, _Cast.apply(dtype, *weights.values()), strict=True))  # type: ignore[arg-type]
+
+
+class _Cast(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, ...]:  # noqa: ANN401
+        ctx.dtypes = [weight.dtype for weight in weights]
+        cast = tuple(torch.empty_like(weight, dtype=dtype) for weight in weights)
+        torch._foreach_copy_(cast, weights)
+        return cast
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        wanted = [place for place, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
+        exact = {place: torch.empty_like(gradients[place], dtype=ctx.dtypes[place]) for place in wanted}
+        torch._foreach_copy_(list(exact.values()), [gradients[place] for place in wanted])
+        return (None, *map(exact.get, range(len(gradients))))
+
+
+class _Gathered(torch.autograd.Function):
+    """Rows of a table; going back, what comes to a row is summed in float32.
+
+    A frequent word stands at thousands of places of a step, and a sum of so many numbers stops growing in bfloat16.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, vectors_UP: Tensor, words_M: Tensor) -> Tensor:  # noqa: ANN401
+        ctx.save_for_backward(words_M)
+        ctx.num_rows = len(vectors_UP)
+        return vectors_UP.index_select(0, words_M)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, d_words_MP: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
+        (words_M,) = ctx.saved_tensors
+        exact = torch.promote_types(d_words_MP.dtype, torch.float32)
+        d_vectors_UP = torch.zeros(ctx.num_rows, d_words_MP.shape[1], dtype=exact, device=words_M.device)
+        return d_vectors_UP.index_add_(0, words_M, d_words_MP.to(exact)).to(d_words_MP.dtype), None
 
 
 def keyed_dropout(values_NP: Tensor, keys_N: Tensor, *, seed: Tensor, rate: float) -> Tensor:

@@ -44,6 +44,7 @@ class OptimiserConfig:
         loss_scale: gradients are multiplied by this before they are clipped, as if the loss had been.
         layer_decay: the learning rate of a layer group is so many times smaller than that of the group above it
             (2.6 in ULMFiT; 1 for the same rate everywhere).
+        output_rate: the learning rate of the output layer is so many times that of the rest.
     """
 
     optimiser: Kind = "muon"
@@ -56,12 +57,13 @@ class OptimiserConfig:
     clip_norm: float | None = 1.0
     loss_scale: float = 1.0
     layer_decay: float = 1.0
+    output_rate: float = 1.0
 
     def __post_init__(self) -> None:
         """Reject what cannot be run."""
         if self.optimiser not in get_args(Kind):
             raise ConfigError(f"optimiser is {self.optimiser!r}: use one of {', '.join(get_args(Kind))}")
-        for name in ("learning_rate", "muon_learning_rate", "loss_scale", "layer_decay"):
+        for name in ("learning_rate", "muon_learning_rate", "loss_scale", "layer_decay", "output_rate"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: expected a number above 0")
         if self.clip_norm is not None and not self.clip_norm > 0:
@@ -205,7 +207,8 @@ class Optimiser:
 
     def _rates(self) -> dict[str, float]:
         """The multiplier of each group's learning rate."""
-        return {group: self.config.layer_decay**-depth for depth, group in enumerate(reversed(self.groups))}
+        rates = {group: self.config.layer_decay**-depth for depth, group in enumerate(reversed(self.groups))}
+        return {group: rate * (self.config.output_rate if group == "softmax" else 1) for group, rate in rates.items()}
 
     def _build_muon(self, names: set[str]) -> Muon:
         groups = []

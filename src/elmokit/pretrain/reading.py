@@ -9,9 +9,9 @@ from __future__ import annotations
 import queue
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -22,12 +22,15 @@ from elmokit.pretrain.corpus import EncodedCorpus
 
 __all__ = ["Prefetcher", "Reader"]
 
+Made = TypeVar("Made")
+
 
 class Reader(ABC):
     """An endless iterator over batches that knows where it is.
 
     Attributes:
         corpus: what is read.
+        scheme: of the model that reads.
         tokens_per_epoch: predictions of one direction an epoch: words, and one sentence end each.
     """
 
@@ -36,7 +39,7 @@ class Reader(ABC):
     ) -> None:
         if not 0 <= rank < world:
             raise ConfigError(f"expected a rank from 0 to {world - 1}, but {rank} came")
-        self.corpus = corpus
+        self.corpus, self.scheme = corpus, scheme
         self.tokens_per_epoch = corpus.num_tokens + corpus.num_sentences
         self._spellings = WordSpellings(corpus, scheme, widest_filter=widest_filter)
         self._seed, self._rank, self._world = seed, rank, world
@@ -69,37 +72,38 @@ class Reader(ABC):
                 )
 
 
-class Prefetcher:
+class Prefetcher(Generic[Made]):
     """A reader whose next batches are prepared by a thread while the last one is used.
 
     Its state is that of the batches handed out, not of those prepared.
 
     Arguments:
         reader: owned by the prefetcher from now on.
+        prepare: is handed every batch in the thread and gives what is handed out in its place.
         depth: batches prepared ahead.
 
     Example:
-        with Prefetcher(reader) as batches:
+        with Prefetcher(reader, lambda batch: batch) as batches:
             for batch in batches: ...
     """
 
-    def __init__(self, reader: Reader, *, depth: int = 4) -> None:
-        self._reader = reader
+    def __init__(self, reader: Reader, prepare: Callable[[Batch[np.ndarray]], Made], *, depth: int = 4) -> None:
+        self._reader, self._to_hand_out = reader, prepare
         self._state = reader.state_dict()
-        self._ahead: queue.Queue[tuple[Batch[np.ndarray] | BaseException, dict[str, Any]]] = queue.Queue(depth)
+        self._ahead: queue.Queue[tuple[Made | BaseException, dict[str, Any]]] = queue.Queue(depth)
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def __enter__(self) -> Prefetcher:
+    def __enter__(self) -> Prefetcher[Made]:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __iter__(self) -> Iterator[Batch[np.ndarray]]:
+    def __iter__(self) -> Iterator[Made]:
         return self
 
-    def __next__(self) -> Batch[np.ndarray]:
+    def __next__(self) -> Made:
         """The next batch, waiting for it if need be; what went wrong in the thread is raised here."""
         if self._thread is None:
             self._ended.clear()
@@ -136,7 +140,7 @@ class Prefetcher:
     def _prepare(self) -> None:
         while not self._ended.is_set():
             try:
-                batch: Batch[np.ndarray] | BaseException = next(self._reader)
+                batch: Made | BaseException = self._to_hand_out(next(self._reader))
             except BaseException as problem:  # noqa: BLE001 - raised again where the batch is asked for
                 batch = problem
             self._ahead.put((batch, self._reader.state_dict()))

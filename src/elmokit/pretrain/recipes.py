@@ -20,7 +20,7 @@ __all__ = ["RECIPES", "TrainConfig", "bilm_tf", "medium", "original", "recipe_na
 Mode = Literal["sentences", "streams"]
 Input = Literal["characters", "words"]
 Output = Literal["full", "sampled", "adaptive"]
-Sampler = Literal["unigram", "log_uniform"]
+Sampler = Literal["unigram", "log_uniform", "head_and_tail"]
 Optimiser = Literal["muon", "adamw", "adagrad"]
 Precision = Literal["auto", "float32", "bfloat16"]
 
@@ -35,9 +35,9 @@ CHOICES = {
 }
 POSITIVE = (
     "tokens", "tokens_per_batch", "unroll", "num_negatives", "min_count", "learning_rate", "muon_learning_rate",
-    "clip_norm", "layer_decay", "evaluate_every", "checkpoint_every", "log_every",
+    "clip_norm", "layer_decay", "output_rate", "evaluate_every", "checkpoint_every", "log_every",
 )  # fmt: skip
-STAGES = ("head_tokens", "unfreeze_every")
+AT_LEAST_0 = ("head_tokens", "unfreeze_every", "average_tokens")
 LARGEST_WARMUP = 0.25  # of the run: one that is cut short for a try still reaches its full learning rate
 
 
@@ -63,8 +63,9 @@ class TrainConfig:
         output: how words are predicted: by a `"full"` softmax, a `"sampled"` one (faster with many words), or an
             `"adaptive"` one (rare words in narrower layers).
         num_negatives: words that a sampled softmax compares with.
-        sampler: where a sampled softmax takes its words from: `"unigram"` (frequency to the power `sampler_power`) or
-            `"log_uniform"` (by rank, as in bilm-tf).
+        sampler: where a sampled softmax takes its words from: `"unigram"` (frequency to the power `sampler_power`),
+            `"log_uniform"` (by rank, as in bilm-tf), or `"head_and_tail"` (half of them the most frequent words, and
+            the others as `"unigram"`; the loss is then nearly that of the full softmax).
         sampler_power: the exponent of `"unigram"`.
         optimiser: how weights move: `"muon"` on matrices with AdamW on the rest, `"adamw"`, or bilm-tf's `"adagrad"`.
         learning_rate: how far AdamW or Adagrad goes in a step, at most.
@@ -73,6 +74,12 @@ class TrainConfig:
         warmup_tokens: words over which the learning rate rises from 0; at most a quarter of the run is used for it.
         decay: how the learning rate falls after the warm-up.
         final_learning_rate: the share of the learning rate that is left at the end.
+        hold: share of the run after the warm-up during which the learning rate stays at its height before a cosine or
+            linear decay begins.
+        output_rate: the output layer learns at so many times the learning rate.
+        second_beta: how slowly AdamW's estimate of a gradient's size changes; nearer to 1 is slower.
+        average_tokens: the model that is evaluated and saved is the mean of the weights over about so many last words;
+            0 for the weights themselves.
         layer_decay: each layer group (words, each LSTM layer, output) learns at a rate so many times smaller than the
             one above it; 2.6 in ULMFiT, 1 for the same rate everywhere.
         head_tokens: words during which the output layer learns alone, when a model is gone on from; unset, a
@@ -106,6 +113,10 @@ class TrainConfig:
     warmup_tokens: int = 6_000_000
     decay: Decay = "cosine"
     final_learning_rate: float = 0.02
+    hold: float = 0.0
+    output_rate: float = 1.0
+    second_beta: float = 0.999
+    average_tokens: int = 0
     layer_decay: float = 1.0
     head_tokens: int | None = None
     unfreeze_every: int = 0
@@ -125,13 +136,14 @@ class TrainConfig:
         for name in POSITIVE:
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: expected a number above 0")
-        for name in ("weight_decay", "warmup_tokens", "final_learning_rate", "sampler_power", "seed", *STAGES):
+        for name in ("weight_decay", "warmup_tokens", "final_learning_rate", "sampler_power", "seed", *AT_LEAST_0):
             if not (getattr(self, name) or 0) >= 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: expected 0 or more")
         if self.vocabulary_size < 4:
             raise ConfigError(f"vocabulary_size is {self.vocabulary_size}: three special words and one real one need 4")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout is {self.dropout}: expected 0 or more, and less than 1")
+        for name in ("dropout", "hold", "second_beta"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}: expected 0 or more, and less than 1")
 
     @property
     def widest_filter(self) -> int:
@@ -147,6 +159,7 @@ class TrainConfig:
             total=self.tokens,
             warmup=min(self.warmup_tokens, LARGEST_WARMUP * self.tokens),
             floor=self.final_learning_rate,
+            hold=self.hold,
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,14 @@ from elmokit.characters import scheme_for
 from elmokit.errors import TrainingError
 from elmokit.nn.bilm import BilmState
 from elmokit.nn.engines import best_for
+from elmokit.pretrain.averaging import WeightAverage
 from elmokit.pretrain.building import built_network, built_reader, built_stepper, optimiser_config
 from elmokit.pretrain.corpus import EncodedCorpus
 from elmokit.pretrain.held_out import TOKENS_PER_BATCH, HeldOut, perplexity_of
 from elmokit.pretrain.journal import Journal, Meter, Report
 from elmokit.pretrain.optim import build_optimizer
 from elmokit.pretrain.place import Place
+from elmokit.pretrain.preparing import Prepared
 from elmokit.pretrain.reader import Prefetcher
 from elmokit.pretrain.saving import Checkpoints
 from elmokit.pretrain.start import Start
@@ -71,7 +74,8 @@ class Run:
         self.reader = built_reader(config, corpus, scheme, place)
         self.stages = Stages.of(config, learns_output=start.learns_output(corpus))
         self.learning = self.optimizer.groups
-        self.stepper = built_stepper(config, self.network, corpus, scheme, place)
+        self.stepper = built_stepper(config, self.network, corpus, self.reader, place)
+        self.average = WeightAverage(self.network, tokens=config.average_tokens) if config.average_tokens else None
         self.meter = Meter(self.stepper, place.total)
         self.journal = Journal(folder / "log.jsonl", report)
         self.checkpoints = Checkpoints(folder / "checkpoints")
@@ -119,6 +123,8 @@ class Run:
             self.step, self.tokens, self.evaluations = saved["step"], saved["tokens"], saved["evaluations"]
             if saved["state"] is not None:
                 self.stepper.load_state(BilmState(*saved["state"]), self.place.rank)
+            if self.average is not None and saved.get("average") is not None:
+                self.average.load_state_dict(saved["average"])
             if "meter" in saved:
                 self.meter.go_on_from(saved["meter"], is_first=self.place.is_first)
             self.place.say(f"goes on     from its checkpoint at {self.tokens:,} words")
@@ -133,23 +139,26 @@ class Run:
         move: Callable[[float], Any] = self.optimizer.step
         can_record = config.optimiser != "adagrad"  # torch cannot
         self.meter.restart_clock()
-        with self._bar() as bar, _short_turns(self.place), Prefetcher(self.reader) as batches:
+        with self._bar() as bar, _short_turns(self.place), self._prepared_batches() as batches:
             while self.tokens < config.tokens:
                 if self._enter_stage():
                     move, first_step = self.optimizer.step, self.step
-                batch, before = next(batches), self.tokens
-                self.tokens += batch.global_tokens
+                prepared, before = next(batches), self.tokens
+                words = prepared.batch.global_tokens
+                self.tokens += words
                 self.step += 1
                 self.stepper.zero_grad()
-                self.stepper.step(batch, self.step)
+                self.stepper.step(prepared)
                 is_ready = self.step == first_step + RECORD_AFTER
                 if is_ready and can_record and isinstance(self.stepper, GraphStepper):
                     move = self.optimizer.recorded()
                 move(self.stages.rate(self.tokens, config))
-                self.meter.count(batch.global_tokens)
-                bar.update(batch.global_tokens)
+                if self.average is not None:
+                    self.average.count(words)
+                self.meter.count(words)
+                bar.update(words)
                 is_last, is_late = self.tokens >= config.tokens, self._is_late(deadline)
-                due = {name for name, words in every.items() if is_last or before // words < self.tokens // words}
+                due = {name for name, often in every.items() if is_last or before // often < self.tokens // often}
                 if "log" in due:
                     self._log(bar)
                 if "evaluate" in due:
@@ -160,6 +169,11 @@ class Run:
                     return False
         return True
 
+    def _prepared_batches(self) -> Prefetcher[Prepared]:
+        """The batches of the steps to come; whatever does not need the device is done by the thread that reads."""
+        numbers = count(self.step + 1)
+        return Prefetcher(self.reader, lambda batch: self.stepper.prepared(batch, next(numbers)))
+
     def _enter_stage(self) -> bool:
         """Let those layer groups learn whose turn it is; says whether they are others than before."""
         learning = self.stages.learning(self.tokens, self.optimizer.groups)
@@ -168,11 +182,15 @@ class Run:
         self.learning, before = learning, self.stepper
         self.optimizer.set_trainable(learning)
         # Recorded steps, and processes that add up gradients, must know who learns.
-        self.stepper = built_stepper(self.config, self.network, self.corpus, self.scheme, self.place)
+        self.stepper = built_stepper(self.config, self.network, self.corpus, self.reader, self.place)
         self.stepper.state, self.stepper.loss_sums_2 = before.state, before.loss_sums_2
         self.meter.follow(self.stepper)
         self.place.say(f"learning    {', '.join(reversed(learning))} from {self.tokens:,} words on")
         return True
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """The network as it is evaluated and saved, for a while: with the mean of its weights, if so configured."""
+        return nullcontext() if self.average is None else self.average.applied()
 
     def facts(self) -> dict[str, str]:
         """What is known about the model, for its card."""
@@ -213,7 +231,8 @@ class Run:
     def _evaluate(self) -> None:
         if self.held_out is None:
             return
-        perplexity = self.held_out.perplexity(self.network)
+        with self.averaged():
+            perplexity = self.held_out.perplexity(self.network)
         self.meter.restart_clock()
         self.evaluations.append({"tokens": self.tokens, **perplexity})
         self.note({"kind": "held-out", **perplexity})
@@ -239,6 +258,7 @@ class Run:
                     "evaluations": self.evaluations,
                     "state": None if state is None else tuple(state),
                     "meter": meter,
+                    "average": None if self.average is None else self.average.state_dict(),
                 },
             )
         self.place.wait()

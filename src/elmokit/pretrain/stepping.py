@@ -6,13 +6,15 @@
 where an LSTM's hundreds of small launches take the host longer than the device, `GraphStepper` records a step of each
 shape once (a CUDA graph) and plays it back: the host then only copies a few arrays.
 
-Shapes: N packed words, U distinct words, C columns of ids, S negatives; 2 stands for forward and backward.
+Shapes: N packed words, M = 2N of both directions, U distinct words, C columns of ids, S negatives; 2 stands for
+forward and backward.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,11 +25,9 @@ from elmokit.nn.sampling import Negatives, Sampler
 from elmokit.nn.softmax import Softmax
 from elmokit.pretrain.batches import Batch
 from elmokit.pretrain.network import LanguageModelNetwork, Loss, StepInputs
+from elmokit.pretrain.preparing import Layout, Prepared, joined, parts_of
 
-__all__ = ["GraphStepper", "Layout", "Stepper"]
-
-SHORT_COLUMNS = 24  # words of up to 15 bytes, their markers, and a window of padding for filters up to 7 wide
-SHORT_SHARE, LONG_SHARE = 0.32, 0.03  # distinct words of a batch, short and long, as shares of its tokens
+__all__ = ["GraphStepper", "Stepper"]
 
 
 class Stepper:
@@ -65,17 +65,22 @@ class Stepper:
         self.state: BilmState | None = None
         self.loss_sums_2 = torch.zeros(2, dtype=torch.float64, device=self.device)
 
-    def step(self, batch: Batch[np.ndarray], number: int) -> None:
+    def prepared(self, batch: Batch[np.ndarray], number: int) -> Prepared:
+        """The batch of the step of that number with all that can be known beforehand; for another thread to do."""
+        return Prepared(batch, number, self._negatives(batch, number))
+
+    def step(self, prepared: Prepared) -> None:
         """Add the gradients of one batch to the parameters' and its loss to `loss_sums_2`."""
+        batch = prepared.batch
         scale = self.world / (2 * batch.global_tokens)
         if not batch.num_tokens:
             # More processes than rows. The others wait for gradients from all, so one word is read for nothing.
             batch, scale = _one_word(batch), 0.0
         inputs = StepInputs.of(batch.to(self.device))
-        negatives = self._negatives(batch, number)
+        negatives = [_moved(array, self.device) for array in prepared.negatives]
         if batch.starts_fresh or self.state is None:
             self.state = self.network.zero_state(batch.num_rows)
-        seed = torch.tensor(self._step_seed(number), device=self.device)
+        seed = torch.tensor(self._step_seed(prepared.number), device=self.device)
         self.state = self._run(inputs, self.state, negatives, seed, scale).detach()
 
     def zero_grad(self) -> None:
@@ -104,10 +109,10 @@ class Stepper:
     def _run(
         self, inputs: StepInputs, state: BilmState, negatives: Sequence[Tensor], seed: Tensor, scale: float
     ) -> BilmState:
-        losses_2, state = self.wrapped(inputs, state, self._loss(negatives), seed)
-        (losses_2.sum() * scale).backward()
+        total, losses_2, state = self.wrapped(inputs, state, self._loss(negatives), seed)
+        (total * scale).backward()
         if scale:
-            self.loss_sums_2 += losses_2.detach()
+            self.loss_sums_2 += losses_2
         return state
 
     def _loss(self, negatives: Sequence[Tensor]) -> Loss | None:
@@ -115,33 +120,34 @@ class Stepper:
             return None
         ids_S, log_expected_S, log_expected_2N = negatives
 
-        def sampled(outputs_NP: Tensor, targets_N: Tensor, direction: int) -> Tensor:
+        def sampled(outputs_MP: Tensor, targets_M: Tensor) -> tuple[Tensor, Tensor]:
             softmax = self.network.softmax
             assert isinstance(softmax, Softmax)
-            own = log_expected_2N[direction] if self.corrects_targets else None
-            return softmax.sampled_loss(outputs_NP, targets_N, ids_S, log_expected_S, own)
+            own_M = log_expected_2N.flatten() if self.corrects_targets else None
+            return softmax.sampled_losses(outputs_MP, targets_M, ids_S, log_expected_S, own_M)
 
         return sampled
 
     def _step_seed(self, number: int) -> int:
         return ((self.seed & 0xFFFFFF) << 32) + number
 
-    def _negatives(self, batch: Batch[np.ndarray], number: int) -> list[Tensor]:
+    def _negatives(self, batch: Batch[np.ndarray], number: int) -> list[np.ndarray]:
         """The negatives of this step, the same for both directions and on all ranks."""
         if self.sampler is None:
             return []
+        if not batch.num_tokens:
+            batch = _one_word(batch)
         drawn: Negatives = self.sampler.draw(number)
         targets_2N = np.stack([batch.forward_targets_N, batch.backward_targets_N])
-        arrays = (drawn.ids_S, drawn.log_expected_S, self.sampler.log_expected(targets_2N, drawn.tries))
-        return [_moved(array, self.device) for array in arrays]
+        return [drawn.ids_S, drawn.log_expected_S, self.sampler.log_expected(targets_2N, drawn.tries)]
 
 
 class GraphStepper(Stepper):
     """Plays recorded steps back on a GPU: one recording for each length of sentence.
 
-    To make shapes repeat, the distinct words of a batch are laid out in two blocks of fixed size, short words and long
-    ones (which spares the short ones the long ones' columns). A batch that does not fit runs operation by operation.
-    The first batch of a shape always does, so that everything is compiled and loaded when the second is recorded.
+    To make shapes repeat, the distinct words of a batch are laid out in blocks of fixed size (see `preparing.py`), and
+    all that a step reads is copied as one piece of memory. A batch that does not fit runs operation by operation. The
+    first batch of a shape always does, so that everything is compiled and loaded when the second is recorded.
     """
 
     def __init__(
@@ -157,105 +163,65 @@ class GraphStepper(Stepper):
         self.layout = layout
         self._seen: set[tuple[int, int]] = set()
         self._graphs: dict[tuple[int, int], _Recording] = {}
-        self._pool = torch.cuda.graph_pool_handle()
+        self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
         for parameter in network.parameters():
             parameter.grad = torch.zeros_like(parameter)  # recorded steps write to these, so they stay where they are
 
-    def step(self, batch: Batch[np.ndarray], number: int) -> None:
+    def prepared(self, batch: Batch[np.ndarray], number: int) -> Prepared:
+        """The batch of the step of that number with all that can be known beforehand; for another thread to do."""
+        plain = super().prepared(batch, number)
+        is_even = batch.starts_fresh and bool(batch.num_tokens) and batch.batch_sizes[-1] == batch.num_rows
+        laid_out = self.layout.laid_out(batch) if is_even else None
+        if laid_out is None:
+            return plain
+        arrays = [*laid_out, np.array([self._step_seed(number)]), *plain.negatives]
+        return plain._replace(arrays=arrays, memory=joined(arrays))
+
+    def step(self, prepared: Prepared) -> None:
         """Add the gradients of one batch to the parameters' and its loss to `loss_sums_2`."""
+        batch, arrays, memory = prepared.batch, prepared.arrays, prepared.memory
         shape = (len(batch.batch_sizes), batch.num_rows)
-        arrays = self.layout.laid_out(batch) if batch.starts_fresh and batch.batch_sizes[-1] == shape[1] else None
-        if arrays is None or shape not in self._seen:
+        if arrays is None or memory is None or shape not in self._seen:
             self._seen.add(shape)
-            super().step(batch, number)
+            super().step(prepared)
             return
-        tensors = [torch.from_numpy(array).pin_memory() for array in arrays]
-        seeds = torch.tensor([self._step_seed(number)]).pin_memory()
-        negatives = self._negatives(batch, number)
         if shape not in self._graphs:
-            scale = 1 / (2 * batch.global_tokens)
-            self._graphs[shape] = self._recorded([t.to(self.device) for t in tensors], negatives, batch, scale)
+            self._graphs[shape] = self._recorded(torch.empty_like(memory, device=self.device), arrays, batch)
         recording = self._graphs[shape]
-        for static, tensor in zip(recording.inputs, [*tensors, seeds, *negatives], strict=True):
-            static.copy_(tensor, non_blocking=True)
-        recording.graph.replay()
+        recording.memory.copy_(memory.pin_memory() if self._pool else memory, non_blocking=True)
+        recording.replay()
 
     def zero_grad(self) -> None:
         """Forget all gradients, in place: recorded steps know where they are."""
         torch._foreach_zero_([parameter.grad for parameter in self.network.parameters() if parameter.grad is not None])
 
-    def _recorded(
-        self, arrays: list[Tensor], negatives: list[Tensor], batch: Batch[np.ndarray], scale: float
-    ) -> _Recording:
-        seed = torch.zeros(1, dtype=torch.int64, device=self.device)
-        static_negatives = [tensor.clone() for tensor in negatives]
-        graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph, pool=self._pool):
-            short_UC, long_UC, words_2N, targets_2N, keys_N = arrays
-            blocks = [block.long() for block in (short_UC, long_UC) if len(block)]
+    def _recorded(self, memory: Tensor, arrays: list[np.ndarray], batch: Batch[np.ndarray]) -> _Recording:
+        scale, num_blocks = 1 / (2 * batch.global_tokens), len(self.layout.blocks)
+        parts = parts_of(memory, arrays)
+
+        def run() -> None:
+            blocks = [block.long() for block in parts[:num_blocks] if len(block)]
+            words_2N, targets_2N, keys_N, seed, *negatives = parts[num_blocks:]
             inputs = StepInputs(blocks, words_2N.long(), targets_2N.long(), keys_N.long(), batch.batch_sizes)
-            self._run(inputs, self.network.zero_state(batch.num_rows), static_negatives, seed, scale)
-        return _Recording(graph, [*arrays, seed, *static_negatives])
+            self._run(inputs, self.network.zero_state(batch.num_rows), negatives, seed, scale)
+
+        return _Recording(recorded(run, self._pool), memory)
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How the distinct words of a batch are laid out in two blocks of fixed size.
+class _Recording(NamedTuple):
+    """A recorded step and the memory it reads."""
 
-    Arguments:
-        num_short: rows of the block of short words.
-        num_long: rows of the block of long ones.
-        columns: of a long word.
-        padding_id: what follows a word's last character.
-        widest_filter: width of the model's widest convolution, which must see so much padding after a word.
-    """
-
-    num_short: int
-    num_long: int
-    columns: int
-    padding_id: int
-    widest_filter: int
-
-    @classmethod
-    def of(cls, tokens_per_batch: int, *, columns: int, padding_id: int, widest_filter: int) -> Layout:
-        """The layout that nearly all batches of this size fit."""
-        num_short = _rounded(SHORT_SHARE * tokens_per_batch, 256)
-        num_long = _rounded(LONG_SHARE * tokens_per_batch, 64) if columns > SHORT_COLUMNS else 0
-        return cls(num_short, num_long, columns, padding_id, widest_filter)
-
-    def laid_out(self, batch: Batch[np.ndarray]) -> list[np.ndarray] | None:
-        """The two blocks, the words and targets (2, N) that point at them, and the keys; `None` if they do not fit."""
-        distinct_UC = batch.distinct_UC
-        width = min(SHORT_COLUMNS, self.columns)
-        if distinct_UC.shape[1] <= width:
-            is_long_U = np.zeros(len(distinct_UC), bool)
-        else:
-            is_long_U = distinct_UC[:, width - self.widest_filter] != self.padding_id
-        (long,), (short,) = is_long_U.nonzero(), (~is_long_U).nonzero()
-        if len(short) > self.num_short or len(long) > self.num_long:
-            return None
-        short_UC = np.full((self.num_short, width), self.padding_id, distinct_UC.dtype)
-        short_UC[: len(short), : distinct_UC.shape[1]] = distinct_UC[short, :width]
-        long_UC = np.full((self.num_long, self.columns), self.padding_id, distinct_UC.dtype)
-        long_UC[: len(long), : distinct_UC.shape[1]] = distinct_UC[long]
-        rows_U = np.empty(len(distinct_UC), np.int32)
-        rows_U[short] = np.arange(len(short), dtype=np.int32)
-        rows_U[long] = self.num_short + np.arange(len(long), dtype=np.int32)
-        words_2N = np.stack([rows_U[batch.forward_words_N], rows_U[batch.backward_words_N]])
-        targets_2N = np.stack([batch.forward_targets_N, batch.backward_targets_N]).astype(np.int32)
-        return [short_UC, long_UC, words_2N, targets_2N, batch.position_keys_N().astype(np.int32)]
+    replay: Callable[[], None]
+    memory: Tensor
 
 
-class _Recording:
-    """A recorded step and the tensors it reads."""
-
-    def __init__(self, graph: torch.cuda.CUDAGraph, inputs: list[Tensor]) -> None:
-        self.graph, self.inputs = graph, inputs
-
-
-def _rounded(value: float, multiple: int) -> int:
-    return -(-int(value) // multiple) * multiple
+def recorded(run: Callable[[], None], pool: Any) -> Callable[[], None]:  # noqa: ANN401
+    """All that this function launches, as one launch."""
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, pool=pool):
+        run()
+    return graph.replay
 
 
 def _moved(array: np.ndarray, device: torch.device) -> Tensor:

@@ -39,7 +39,8 @@ Texts = Sequence[str | os.PathLike[str]]
 # How long, how fast and how often: what a run may change when it goes on. The rest decides what its numbers mean.
 CHANGEABLE = {
     "tokens", "learning_rate", "muon_learning_rate", "weight_decay", "warmup_tokens", "decay", "final_learning_rate",
-    "clip_norm", "evaluate_every", "checkpoint_every", "log_every",
+    "clip_norm", "hold", "output_rate", "second_beta", "average_tokens", "evaluate_every", "checkpoint_every",
+    "log_every",
 }  # fmt: skip
 
 
@@ -132,7 +133,8 @@ def _run(
         reason = str(problem).split(".")[0]
         raise TrainingError(f"{reason}: start anew with a smaller --tokens-per-batch or model") from problem
     if finished and place.is_first:
-        save_model(model_folder, run.network, run.scheme_parts, corpus.vocabulary, run.facts())
+        with run.averaged():
+            save_model(model_folder, run.network, run.scheme_parts, corpus.vocabulary, run.facts())
     place.wait()
     return finished
 

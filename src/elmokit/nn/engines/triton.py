@@ -27,6 +27,7 @@ from torch import Tensor
 from elmokit.errors import EngineError
 from elmokit.nn.engines import TRITON_DTYPES, Clips, LayerState, Recurrence, engine_named
 from elmokit.nn.kernels.lstmp import backward_kernel, forward_kernel
+from elmokit.nn.kernels.split_product import add_product
 
 __all__ = ["run"]
 
@@ -35,7 +36,14 @@ FLOAT32_PRECISION = "ieee"
 # A program's tile. Half precision was measured on an H200; float32 multiplies without tensor cores, every product of
 # a tile written out: larger ones take minutes to compile.
 ROWS, CELLS, STAGES = 128, 32, 2
+BACKWARD_ROWS, BACKWARD_CELLS = 128, 32
 OUTPUTS, FORWARD_WARPS, BACKWARD_WARPS = 128, 4, 4
+# One product of a tile for all four gates instead of four; needs a copy of the recurrent matrix at every call.
+JOINS = False
+# With JOINS: a step multiplies its inputs itself, and what comes of it never travels to memory and back.
+FUSES = False
+# Going back, a step's product with the recurrent matrix is shared by more programs (`kernels/split_product.py`).
+SPLITS = False
 FLOAT32_OUTPUTS, FLOAT32_WARPS = 32, 8
 # Memory of one block of products with the inputs where no gradient is wanted: the peak does not grow with the length.
 BLOCK_BYTES = 2**29
@@ -76,11 +84,16 @@ def _lstmp(
     num_directions, num_words, _ = inputs_END.shape
     output_dim, cell_dim, dtype = hidden_EBP.shape[2], cell_EBH.shape[2], inputs_END.dtype
     cell_bound, output_bound = _bound(cell_clip), _bound(output_clip, dtype)
-    weights = recurrent_EP4H.contiguous(), bias_E4H.contiguous()
-    flags = _tile(dtype, output_dim, cell_dim, FORWARD_WARPS) | {"KEEPS": keeps, "CLIPS": output_clip is not None}
+    weights = _gates_joined(recurrent_EP4H) if JOINS else recurrent_EP4H.contiguous(), bias_E4H.contiguous()
+    fuses = bool(JOINS and FUSES)
+    tile = _tile(dtype, output_dim, cell_dim, FORWARD_WARPS, ROWS, CELLS)
+    flags = tile | {"KEEPS": keeps, "CLIPS": output_clip is not None, "JOINS": bool(JOINS), "FUSES": fuses}
+    flags |= {"D": inputs_END.shape[2], "BD": _block(dtype, inputs_END.shape[2])}
+    inputs_END = inputs_END.contiguous()
+    input_weight = _gates_joined(input_ED4H) if fuses else input_ED4H
     outputs_ENP = inputs_END.new_empty(num_directions, num_words, output_dim)
     gated_EnH = inputs_END.new_empty(num_directions, sizes[0], cell_dim)
-    gates_EM4H = inputs_END.new_empty(0)
+    gates_EM4H = inputs_END.new_empty(num_directions, num_words if fuses and keeps else 0, 4 * cell_dim)
     hidden, hidden_start = hidden_EBP.to(dtype).contiguous(), 0
     if keeps:
         before, before_start = cell_EBH.float().contiguous(), 0
@@ -92,14 +105,14 @@ def _lstmp(
     start = block_start = block_end = 0
     with torch.cuda.device_of(inputs_END):
         for step, n in enumerate(sizes):
-            if step % steps_a_block == 0:
+            if step % steps_a_block == 0 and not fuses:
                 block_start, block_end = start, start + sum(sizes[step : step + steps_a_block])
                 gates_EM4H = torch.bmm(inputs_END[:, block_start:block_end], input_ED4H)
             cells_start = start if keeps else 0
-            forward_kernel[_grid(n, cell_dim, num_directions)](
-                gates_EM4H, *weights, hidden, before, cells, gated_EnH, n, start - block_start, gates_EM4H.shape[1],
-                hidden_start, hidden.shape[1], before_start, before.shape[1], cells_start, cells.shape[1], sizes[0],
-                cell_bound, output_bound if step else float("inf"), **flags,
+            forward_kernel[_grid(n, num_directions, tile)](
+                inputs_END, input_weight, gates_EM4H, *weights, hidden, before, cells, gated_EnH, n, start, num_words,
+                start - block_start, gates_EM4H.shape[1], hidden_start, hidden.shape[1], before_start, before.shape[1],
+                cells_start, cells.shape[1], sizes[0], cell_bound, output_bound if step else float("inf"), **flags,
             )  # fmt: skip
             torch.bmm(gated_EnH[:, :n], projection_EHP, out=outputs_ENP[:, start : start + n])
             hidden, hidden_start, before, before_start = outputs_ENP, start, cells, cells_start
@@ -146,7 +159,8 @@ def _lstmp_backward(
     num_directions, num_words, cell_dim = cells_ENH.shape
     active, starts, dtype = sizes[0], _starts(sizes), inputs_END.dtype
     cell_bound, output_bound = _bound(cell_clip), _bound(output_clip, dtype)
-    flags = _tile(dtype, outputs_ENP.shape[2], cell_dim, BACKWARD_WARPS) | {"CLIPS": output_clip is not None}
+    tile = _tile(dtype, outputs_ENP.shape[2], cell_dim, BACKWARD_WARPS, BACKWARD_ROWS, BACKWARD_CELLS)
+    flags = tile | {"CLIPS": output_clip is not None}
     projection_EHP = projection_EHP.contiguous()
     d_outputs_ENP = d_outputs_ENP.clone(memory_format=torch.contiguous_format)
     for rows, places in _last_words(sizes):
@@ -154,29 +168,38 @@ def _lstmp_backward(
     d_cells_EBH = d_cell_EBH.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
     d_gates_EN4H = torch.empty_like(gates_EN4H)
     gated_ENH = inputs_END.new_empty(num_directions, num_words, cell_dim)
+    recurrent_EP4H = recurrent_EP4H.contiguous()
     backwards_E4HP = recurrent_EP4H.transpose(1, 2)
     first_cell_EBH = cell_EBH.float().contiguous()
     with torch.cuda.device_of(inputs_END):
         for step in reversed(range(len(sizes))):
             start, n = starts[step], sizes[step]
             before, before_start = (cells_ENH, starts[step - 1]) if step else (first_cell_EBH, 0)
-            backward_kernel[_grid(n, cell_dim, num_directions)](
+            backward_kernel[_grid(n, num_directions, tile)](
                 gates_EN4H, projection_EHP, before, cells_ENH, outputs_ENP, d_outputs_ENP, d_gates_EN4H, gated_ENH,
                 d_cells_EBH, n, start, num_words, before_start, before.shape[1], d_cells_EBH.shape[1],
                 cell_bound, output_bound, **flags,
             )  # fmt: skip
             if step:  # what a step did to the output before it joins what came to that output from outside
                 d_before_EnP = d_outputs_ENP[:, starts[step - 1] : starts[step - 1] + n]
-                d_before_EnP.baddbmm_(d_gates_EN4H[:, start : start + n], backwards_E4HP)
+                if SPLITS:
+                    add_product(d_before_EnP, d_gates_EN4H[:, start : start + n], recurrent_EP4H)
+                else:
+                    d_before_EnP.baddbmm_(d_gates_EN4H[:, start : start + n], backwards_E4HP)
     if output_clip is not None:  # the kernel did so for itself, in registers
         d_outputs_ENP.masked_fill_(outputs_ENP.abs() >= output_bound, 0)
     d_first_EnP = torch.bmm(d_gates_EN4H[:, :active], backwards_E4HP).to(hidden_EBP.dtype)
     words_before = [hidden_EBP[:, :active].to(dtype)]
     words_before += [outputs_ENP[:, start : start + n] for start, n in zip(starts, sizes[1:], strict=False)]
+    # Both matrices of the gates at once: their gradients are read from memory once instead of twice.
+    read_ENX = torch.cat([inputs_END, torch.cat(words_before, dim=1)], dim=2)
+    d_input_ED4H, d_recurrent_EP4H = torch.bmm(read_ENX.transpose(1, 2), d_gates_EN4H).split(
+        [inputs_END.shape[2], outputs_ENP.shape[2]], dim=1
+    )
     return (
         torch.bmm(d_gates_EN4H, input_ED4H.transpose(1, 2)),
-        torch.bmm(inputs_END.transpose(1, 2), d_gates_EN4H),
-        torch.bmm(torch.cat(words_before, dim=1).transpose(1, 2), d_gates_EN4H),
+        d_input_ED4H.clone(),  # an operator must not return parts of one tensor
+        d_recurrent_EP4H.clone(),
         d_gates_EN4H.sum(1),
         torch.bmm(gated_ENH.transpose(1, 2), d_outputs_ENP),
         torch.cat([d_first_EnP, d_hidden_EBP[:, active:]], dim=1),
@@ -233,14 +256,22 @@ def _bound(clip: float | None, dtype: torch.dtype = torch.float32) -> float:
     return float("inf") if clip is None else torch.tensor(clip, dtype=dtype).item()
 
 
-def _grid(num_rows: int, cell_dim: int, num_directions: int) -> tuple[int, int, int]:
-    return triton.cdiv(num_rows, ROWS), triton.cdiv(cell_dim, CELLS), num_directions
+def _gates_joined(recurrent_EP4H: Tensor) -> Tensor:
+    """The same matrix with the four gates of a cell side by side."""
+    return recurrent_EP4H.unflatten(2, (4, -1)).transpose(2, 3).reshape(recurrent_EP4H.shape)
 
 
-def _tile(dtype: torch.dtype, output_dim: int, cell_dim: int, num_warps: int) -> dict[str, Any]:
-    precision, most = "tf32", OUTPUTS  # Triton's default, of no effect in half precision
+def _grid(num_rows: int, num_directions: int, tile: dict[str, Any]) -> tuple[int, int, int]:
+    return triton.cdiv(num_rows, tile["R"]), triton.cdiv(tile["H"], tile["J"]), num_directions
+
+
+def _block(dtype: torch.dtype, width: int) -> int:
+    return max(16, min(FLOAT32_OUTPUTS if dtype == torch.float32 else OUTPUTS, triton.next_power_of_2(width)))
+
+
+def _tile(dtype: torch.dtype, output_dim: int, cell_dim: int, num_warps: int, rows: int, cells: int) -> dict[str, Any]:
+    precision = "tf32"  # Triton's default, of no effect in half precision
     if dtype == torch.float32:
-        precision, most, num_warps = FLOAT32_PRECISION, FLOAT32_OUTPUTS, FLOAT32_WARPS
-    sizes = {"P": output_dim, "H": cell_dim, "R": ROWS, "J": CELLS}
-    sizes["BP"] = max(16, min(most, triton.next_power_of_2(output_dim)))
+        precision, num_warps = FLOAT32_PRECISION, FLOAT32_WARPS
+    sizes = {"P": output_dim, "H": cell_dim, "R": rows, "J": cells, "BP": _block(dtype, output_dim)}
     return sizes | {"PRECISION": precision, "num_warps": num_warps, "num_stages": STAGES}

@@ -1,10 +1,12 @@
 """How the output layer's loss is computed: two interchangeable ways, and the choice between them.
 
 `chunked.py` is plain torch, runs everywhere, and is the definition of correct; `linear_cross_entropy.py` is Triton, for
-NVIDIA GPUs, and is proved equal to it. Both have the same two functions, and neither ever holds all logits at once:
+NVIDIA GPUs, and is proved equal to it. Both have the same functions, and neither ever holds all logits at once (but
+for `stored_shares.py`, where a GPU has memory to spare for speed). `…_entropies` give the sum and each row's loss:
 
     linear_cross_entropy(hidden_NP, weight_VP, bias_V, targets_N, *, reduction="sum")
-    sampled_cross_entropy(hidden_NP, weight_VP, bias_V, targets_N, negatives_S, log_expected_S, log_expected_N)
+    linear_cross_entropies(hidden_NP, weight_VP, bias_V, targets_N)
+    sampled_cross_entropies(hidden_NP, weight_VP, bias_V, targets_N, negatives_S, log_expected_S, log_expected_N)
 
 Both compute in the dtype of `hidden_NP`: weights are cast to it, products are summed in float32, the loss and the
 gradients of weight and bias are float32. Triton is imported only where it is chosen, so the package runs without it.

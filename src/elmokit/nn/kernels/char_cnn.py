@@ -24,6 +24,10 @@ __all__ = ["convolve_and_pool", "fits"]
 WORDS, CHANNELS, SPLITS = 64, 128, 40
 FLOAT32_CHANNELS = 32  # multiplied without tensor cores; more of them would not fit the registers
 WORDS_BACK = 16  # of a program that goes back to the characters: few words, so that there are programs enough
+# Going back by character (a program sums all that comes to one place of its words) instead of by window (a program adds
+# one window after the other to what it has written): nobody waits for anybody, but a channel is looked at w times.
+BY_CHARACTER = False
+WORDS_BY_CHARACTER, CHANNELS_BY_CHARACTER = 64, 64
 MOST_IN_A_WINDOW = 128  # numbers; a program holds a window of every word and the filters of its channels at once
 MOST_POSITIONS = 255  # a position is kept as one byte
 
@@ -59,7 +63,7 @@ def _best(characters_UTE: Tensor, weight_wEK: Tensor) -> tuple[Tensor, Tensor]:
     tile = _tile(weight_wEK)
     grid = (triton.cdiv(num_words, WORDS), triton.cdiv(num_channels, tile["BK"]))
     with torch.cuda.device_of(characters_UTE):
-        _forward_kernel[grid](
+        _pool_kernel[grid](
             characters_UTE, weight_wEK, best_UK, place_UK, num_words, num_columns, num_channels, **tile, num_warps=8
         )
     return best_UK, place_UK
@@ -80,17 +84,24 @@ def _best_backward(
     num_words, num_columns, _ = characters_UTE.shape
     num_channels = weight_wEK.shape[2]
     d_best_UK = d_best_UK.contiguous()
-    d_characters = torch.zeros_like(characters_UTE, dtype=torch.float32)
     # Each split sums its share of the words; the splits are summed in a fixed order, so a step is reproducible.
     splits = min(SPLITS, triton.cdiv(num_words, WORDS))
     d_weights = weight_wEK.new_empty(splits, *weight_wEK.shape, dtype=torch.float32)
     sizes = (num_words, num_columns, num_channels)
     tile = _tile(weight_wEK)
-    back = tile | {"BU": WORDS_BACK}
     with torch.cuda.device_of(characters_UTE):
-        _characters_kernel[(triton.cdiv(num_words, WORDS_BACK),)](
-            weight_wEK, place_UK, d_best_UK, d_characters, *sizes, **back, num_warps=4
-        )
+        if BY_CHARACTER:
+            d_characters = torch.empty_like(characters_UTE)
+            back = tile | {"BU": WORDS_BY_CHARACTER, "BK": min(CHANNELS_BY_CHARACTER, tile["BK"])}
+            back["Q"] = max(16, triton.next_power_of_2(tile["E"]))
+            _each_character_kernel[(triton.cdiv(num_words, WORDS_BY_CHARACTER), num_columns)](
+                weight_wEK, place_UK, d_best_UK, d_characters, *sizes, **back, num_warps=4
+            )
+        else:
+            d_characters = torch.zeros_like(characters_UTE, dtype=torch.float32)
+            _characters_kernel[(triton.cdiv(num_words, WORDS_BACK),)](
+                weight_wEK, place_UK, d_best_UK, d_characters, *sizes, **(tile | {"BU": WORDS_BACK}), num_warps=4
+            )
         _weights_kernel[(triton.cdiv(num_channels, tile["BK"]), splits)](
             characters_UTE, place_UK, d_best_UK, d_weights, *sizes, splits, **tile, num_warps=8
         )
@@ -140,7 +151,7 @@ def _dot(a, b, PRECISE: tl.constexpr):
 
 
 @triton.jit
-def _forward_kernel(
+def _pool_kernel(
     characters, weight, best, place, num_words, num_columns, num_channels,
     W: tl.constexpr, E: tl.constexpr, Q: tl.constexpr, BU: tl.constexpr, BK: tl.constexpr, PRECISE: tl.constexpr,
 ):  # fmt: skip
@@ -201,6 +212,34 @@ def _characters_kernel(
         address = d_characters + (u[:, None] * num_columns + position) * E + q[None, :]
         tl.store(address, tl.load(address, mask=inside, other=0.0) + d_window_UQ, mask=inside)
         tl.debug_barrier()
+
+
+@triton.jit
+def _each_character_kernel(
+    weight, place, d_best, d_characters, num_words, num_columns, num_channels,
+    W: tl.constexpr, E: tl.constexpr, Q: tl.constexpr, BU: tl.constexpr, BK: tl.constexpr, PRECISE: tl.constexpr,
+):  # fmt: skip
+    first = tl.program_id(0).to(tl.int64) * BU
+    column = tl.program_id(1)
+    place += first * num_channels
+    d_best += first * num_channels
+    u = tl.arange(0, BU)
+    e = tl.arange(0, Q)
+    exists = (first + u < num_words)[:, None]
+    d_UE = tl.zeros((BU, Q), tl.float32)
+    for block in range(0, num_channels, BK):
+        k = block + tl.arange(0, BK)
+        valid = exists & (k < num_channels)[None, :]
+        where = u[:, None] * num_channels + k[None, :]
+        place_UK = tl.load(place + where, mask=valid, other=255).to(tl.int32)
+        d_UK = tl.load(d_best + where, mask=valid, other=0.0)
+        used = (e < E)[None, :] & (k < num_channels)[:, None]
+        for step in tl.static_range(W):  # as the step-th character of a window that won
+            won_UK = tl.where(place_UK + step == column, d_UK, 0.0).to(weight.dtype.element_ty)
+            taps = weight + (step * E + e)[None, :] * num_channels + k[:, None]
+            d_UE += _dot(won_UK, tl.load(taps, mask=used, other=0.0), PRECISE)
+    address = d_characters + (first + u[:, None]) * num_columns * E + column * E + e[None, :]
+    tl.store(address, d_UE.to(d_characters.dtype.element_ty), mask=exists & (e < E)[None, :])
 
 
 @triton.jit

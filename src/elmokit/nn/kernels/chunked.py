@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["linear_cross_entropy", "sampled_cross_entropy"]
+__all__ = ["linear_cross_entropies", "linear_cross_entropy", "sampled_cross_entropies"]
 
 # Logits of one chunk. Smaller is kinder to caches, larger to the products that sum the weight's gradient.
 CHUNK_BYTES = 64 * 2**20
@@ -48,14 +48,20 @@ def linear_cross_entropy(
         >>> linear_cross_entropy(torch.zeros(3, 4), torch.zeros(5, 4), torch.zeros(5), torch.tensor([0, 1, 4]))
         tensor(4.8283)
     """
-    inputs = (hidden_NP, weight_VP, bias_V)
     if reduction == "none":
         with torch.no_grad():
-            return _losses_alone(*inputs, targets_N)
-    return _summed(partial(_full_losses, targets_N=targets_N), *inputs)
+            return _losses_alone(hidden_NP, weight_VP, bias_V, targets_N)
+    return linear_cross_entropies(hidden_NP, weight_VP, bias_V, targets_N)[0]
 
 
-def sampled_cross_entropy(
+def linear_cross_entropies(
+    hidden_NP: Tensor, weight_VP: Tensor, bias_V: Tensor, targets_N: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The summed loss, which has gradients, and the loss of each row (N), which has none."""
+    return _summed(partial(_full_losses, targets_N=targets_N), hidden_NP, weight_VP, bias_V)
+
+
+def sampled_cross_entropies(
     hidden_NP: Tensor,
     weight_VP: Tensor,
     bias_V: Tensor,
@@ -63,8 +69,10 @@ def sampled_cross_entropy(
     negatives_S: Tensor,
     log_expected_S: Tensor,
     log_expected_N: Tensor | None = None,
-) -> Tensor:
-    """Summed loss of telling each target from the sampled words, whose logits are corrected by their expected counts.
+) -> tuple[Tensor, Tensor]:
+    """The loss of telling each target from the sampled words, whose logits are corrected by their expected counts.
+
+    Gives the sum, which has gradients, and the loss of each row (N), which has none.
 
     Arguments:
         hidden_NP: outputs of the network; their dtype is that of the products.
@@ -96,9 +104,10 @@ class _Gradients(NamedTuple):
 Losses = Callable[..., tuple[Tensor, _Gradients | None]]
 
 
-def _summed(losses: Losses, hidden_NP: Tensor, weight_VP: Tensor, bias_V: Tensor) -> Tensor:
+def _summed(losses: Losses, hidden_NP: Tensor, weight_VP: Tensor, bias_V: Tensor) -> tuple[Tensor, Tensor]:
     learns = any(tensor.requires_grad for tensor in (hidden_NP, weight_VP, bias_V))
-    return cast(Tensor, _Summed.apply(hidden_NP, weight_VP, bias_V, losses, torch.is_grad_enabled() and learns))
+    wants_grad = torch.is_grad_enabled() and learns
+    return cast(tuple[Tensor, Tensor], _Summed.apply(hidden_NP, weight_VP, bias_V, losses, wants_grad))
 
 
 class _Summed(torch.autograd.Function):
@@ -112,15 +121,16 @@ class _Summed(torch.autograd.Function):
         bias_V: Tensor,
         losses: Losses,
         wants_grad: bool,
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         losses_N, gradients = losses(hidden_NP, weight_VP, bias_V, wants_grad=wants_grad)
         if gradients is not None:
             ctx.save_for_backward(*gradients)
-        return losses_N.sum()
+        ctx.mark_non_differentiable(losses_N)
+        return losses_N.sum(), losses_N
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         wanted = zip(ctx.saved_tensors, ctx.needs_input_grad, strict=False)
         # In the dtype of the loss: a factor rounded to bfloat16 would scale all gradients by up to 0.4 %.
         scaled = [(part.to(grad.dtype) * grad).to(part.dtype) if needed else None for part, needed in wanted]

@@ -2,7 +2,7 @@
 # pyright: reportIndexIssue=false, reportMissingImports=false
 """Cross-entropy over a large vocabulary whose logits never leave the chip, as Triton kernels, forward and backward.
 
-The same two functions as `chunked.py`, for NVIDIA GPUs. Seen from the outputs, the softmax is attention whose keys and
+The same functions as `chunked.py`, for NVIDIA GPUs. Seen from the outputs, the softmax is attention whose keys and
 values are both the weight rows: the gradient of a row's loss is sum_v p_v w_v - w_target. So one pass in the manner of
 FlashAttention gives the loss and the gradient of the outputs together; a second pass, the same with the roles of
 outputs and words exchanged, makes the logits again and sums the gradient of the weight: four products in all.
@@ -31,7 +31,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["linear_cross_entropy", "sampled_cross_entropy"]
+__all__ = ["linear_cross_entropies", "linear_cross_entropy", "sampled_cross_entropies"]
 
 LOG2E = math.log2(math.e)
 _LOG2E = tl.constexpr(LOG2E)
@@ -92,10 +92,21 @@ def linear_cross_entropy(
     if reduction == "none":
         with torch.no_grad():
             return _forward(_Problem.full(hidden_NP, weight_VP, bias_V, targets_N), wants_grad=False)[0]
+    return linear_cross_entropies(hidden_NP, weight_VP, bias_V, targets_N)[0]
+
+
+def linear_cross_entropies(
+    hidden_NP: Tensor, weight_VP: Tensor, bias_V: Tensor, targets_N: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The summed loss, which has gradients, and the loss of each row (N), which has none."""
+    from elmokit.nn.kernels import stored_shares
+
+    if torch.is_grad_enabled() and hidden_NP.requires_grad and stored_shares.fits(hidden_NP, len(weight_VP)):
+        return stored_shares.linear_cross_entropies(hidden_NP, weight_VP, bias_V, targets_N)
     return _summed(hidden_NP, weight_VP, bias_V, targets_N, None, None, None)
 
 
-def sampled_cross_entropy(
+def sampled_cross_entropies(
     hidden_NP: Tensor,
     weight_VP: Tensor,
     bias_V: Tensor,
@@ -103,14 +114,14 @@ def sampled_cross_entropy(
     negatives_S: Tensor,
     log_expected_S: Tensor,
     log_expected_N: Tensor | None = None,
-) -> Tensor:
-    """Summed loss of telling each target from the sampled words; see `chunked.sampled_cross_entropy`."""
+) -> tuple[Tensor, Tensor]:
+    """The loss of telling each target from the sampled words, summed and each; see `chunked.py`."""
     return _summed(hidden_NP, weight_VP, bias_V, targets_N, negatives_S, log_expected_S, log_expected_N)
 
 
-def _summed(hidden_NP: Tensor, weight_VP: Tensor, bias_V: Tensor, *others: Tensor | None) -> Tensor:
+def _summed(hidden_NP: Tensor, weight_VP: Tensor, bias_V: Tensor, *others: Tensor | None) -> tuple[Tensor, Tensor]:
     wants_grad = torch.is_grad_enabled() and hidden_NP.requires_grad
-    return cast(Tensor, _Summed.apply(hidden_NP, weight_VP, bias_V, *others, wants_grad))
+    return cast(tuple[Tensor, Tensor], _Summed.apply(hidden_NP, weight_VP, bias_V, *others, wants_grad))
 
 
 class _Problem(NamedTuple):
@@ -162,7 +173,7 @@ class _Summed(torch.autograd.Function):
         log_expected_S: Tensor | None,
         log_expected_N: Tensor | None,
         wants_grad: bool,
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         inputs = hidden_NP, weight_VP, bias_V, targets_N
         if negatives_S is None or log_expected_S is None:
             problem = _Problem.full(*inputs)
@@ -171,11 +182,12 @@ class _Summed(torch.autograd.Function):
         losses_N, totals_N, grad_hidden_NP = _forward(problem, wants_grad=wants_grad)
         ctx.save_for_backward(*problem, losses_N, totals_N, grad_hidden_NP)
         ctx.weight_dtype, ctx.bias_dtype = weight_VP.dtype, bias_V.dtype
-        return losses_N.sum()
+        ctx.mark_non_differentiable(losses_N)
+        return losses_N.sum(), losses_N
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         *parts, losses_N, totals_N, grad_hidden_NP = ctx.saved_tensors
         problem = _Problem(*parts)
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
@@ -222,7 +234,7 @@ def _num_processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2
 
 
-def _parts(num_owned: int, num_stepped: int, tiles: Tiles, width: int, device: torch.device) -> tuple[int, int, int]:
+def parts_of(num_owned: int, num_stepped: int, tiles: Tiles, width: int, device: torch.device) -> tuple[int, int, int]:
     """Blocks of programs, splits of their loop, and how far a split reaches (whole tiles, none of them empty)."""
     num_blocks, num_tiles = triton.cdiv(num_owned, tiles.owned), triton.cdiv(num_stepped, tiles.stepped)
     slots = _num_processors(device) * max(1, 8 // tiles.warps)
@@ -232,7 +244,7 @@ def _parts(num_owned: int, num_stepped: int, tiles: Tiles, width: int, device: t
     return num_blocks, triton.cdiv(num_stepped, reach), reach
 
 
-def _precision(tensor: Tensor) -> str:
+def precision_of(tensor: Tensor) -> str:
     return FLOAT32_PRECISION if tensor.dtype == torch.float32 else "tf32"  # bfloat16 products have no such choice
 
 
@@ -260,7 +272,7 @@ def _forward_op(
 ) -> tuple[Tensor, Tensor, Tensor]:
     num_rows, width = hidden_NP.shape
     tiles = FORWARD_TILES[hidden_NP.element_size(), width]
-    blocks, splits, reach = _parts(num_rows, len(columns_CP), tiles, width, hidden_NP.device)
+    blocks, splits, reach = parts_of(num_rows, len(columns_CP), tiles, width, hidden_NP.device)
     numbers = functools.partial(torch.empty, dtype=torch.float32, device=hidden_NP.device)
     part_totals, part_means = numbers(splits, num_rows), numbers(splits if wants_grad else 0, num_rows, width)
     losses_N, totals_N = numbers(num_rows), numbers(num_rows)
@@ -271,7 +283,7 @@ def _forward_op(
     _forward_kernel[(blocks, splits)](
         hidden_NP, columns_CP, bias_C, ids, targets_N, part_totals, part_means, num_rows, len(columns_CP), reach,
         K=width, BLOCK_M=tiles.owned, BLOCK_V=tiles.stepped, SAMPLED=ids_C is not None, WANTS_GRAD=wants_grad,
-        PRECISION=_precision(hidden_NP), num_warps=tiles.warps, num_stages=tiles.stages,
+        PRECISION=precision_of(hidden_NP), num_warps=tiles.warps, num_stages=tiles.stages,
     )  # fmt: skip
     _combine_kernel[(triton.cdiv(num_rows, _ROWS_COMBINED),)](
         hidden_NP, words_VP, bias_N, targets_N, part_totals, part_means, losses_N, totals_N, grad_hidden_NP, num_rows,
@@ -309,14 +321,14 @@ def _weight_op(
 ) -> tuple[Tensor, Tensor]:
     num_columns, width = columns_CP.shape
     tiles = WEIGHT_TILES[hidden_NP.element_size(), width]
-    blocks, splits, reach = _parts(num_columns, max(1, len(hidden_NP)), tiles, width, hidden_NP.device)
+    blocks, splits, reach = parts_of(num_columns, max(1, len(hidden_NP)), tiles, width, hidden_NP.device)
     weight = torch.empty(splits, num_columns, width, dtype=torch.float32, device=hidden_NP.device)
     bias = torch.empty(splits, num_columns, dtype=torch.float32, device=hidden_NP.device)
     ids = targets_N if ids_C is None else ids_C
     _weight_kernel[(blocks, splits)](
         hidden_NP, columns_CP, bias_C, ids, targets_N, totals_N, scale, weight, bias, len(hidden_NP), num_columns,
         reach, K=width, BLOCK_V=tiles.owned, BLOCK_M=tiles.stepped, SAMPLED=ids_C is not None,
-        PRECISION=_precision(hidden_NP), num_warps=tiles.warps, num_stages=tiles.stages,
+        PRECISION=precision_of(hidden_NP), num_warps=tiles.warps, num_stages=tiles.stages,
     )  # fmt: skip
     return (weight[0], bias[0]) if splits == 1 else (weight.sum(0), bias.sum(0))
 

@@ -2,7 +2,8 @@
 """One step of an LSTM with projection as Triton kernels, forward and backward; `engines/triton.py` runs them.
 
 A program owns R rows and J cells of one direction. Going forward it multiplies what the rows last said with its columns
-of the recurrent matrix, four times, once a gate, and computes gates, cells and what the projection will read. Going
+of the recurrent matrix, for each gate (and, where it FUSES, the inputs with theirs: otherwise that product is in the
+gates already), and computes gates, cells and what the projection will read. Going
 back it multiplies the gradient of the outputs with its rows of the projection and computes the gradients of gates and
 cells. Programs share what they read; each writes to its own tile alone, and where a place is read and then
 overwritten (gates, carried cells and their gradients) it is by the same program: nothing depends on their order.
@@ -10,7 +11,7 @@ overwritten (gates, carried cells and their gradients) it is by the same program
 Tables are (directions, places, width); a kernel gets the number of places and the one where the step's rows begin.
 Numbers that change from batch to batch are not specialised, so that a kernel is compiled once for a model.
 
-Shapes: P output width, H cell width; tiles of R rows, J cells, BP outputs.
+Shapes: D input width, P output width, H cell width; tiles of R rows, J cells, BD inputs, BP outputs.
 """
 
 from __future__ import annotations
@@ -37,18 +38,74 @@ def _clip(x, bound):
 
 
 FORWARD_COUNTS = [
-    "num_active", "gates_start", "num_gates", "hidden_start", "num_hidden", "before_start", "num_before",
-    "cells_start", "num_cells", "num_gated",
+    "num_active", "start", "num_words", "gates_start", "num_gates", "hidden_start", "num_hidden", "before_start",
+    "num_before", "cells_start", "num_cells", "num_gated",
 ]  # fmt: skip
 BACKWARD_COUNTS = ["num_active", "start", "num_words", "before_start", "num_before", "num_rows"]
 
 
+@triton.jit
+def _hidden(rows, p, active, bound, CLIPS: tl.constexpr, P: tl.constexpr, BP: tl.constexpr):
+    read = active
+    if P % BP != 0:
+        read = active & (p < P)[None, :]
+    hidden_RP = tl.load(rows + p[None, :], mask=read, other=0.0)
+    if CLIPS:
+        hidden_RP = _clip(hidden_RP.to(tl.float32), bound).to(hidden_RP.dtype)
+    return hidden_RP
+
+
+@triton.jit
+def _apart(
+    rows, weight, active, inside, bound, CLIPS: tl.constexpr, PRECISION: tl.constexpr,
+    P: tl.constexpr, H: tl.constexpr, R: tl.constexpr, J: tl.constexpr, BP: tl.constexpr,
+):  # fmt: skip
+    """What the last outputs say to each gate: four products, with the gates' columns as they lie in the matrix."""
+    i_RJ = tl.zeros((R, J), tl.float32)
+    j_RJ = tl.zeros((R, J), tl.float32)
+    f_RJ = tl.zeros((R, J), tl.float32)
+    o_RJ = tl.zeros((R, J), tl.float32)
+    for block in range(0, P, BP):
+        p = block + tl.arange(0, BP)
+        hidden_RP = _hidden(rows, p, active, bound, CLIPS, P, BP)
+        used = inside
+        if P % BP != 0:
+            used = inside & (p < P)[:, None]
+        place = p[:, None] * (4 * H)
+        i_RJ += tl.dot(hidden_RP, tl.load(weight + place, mask=used, other=0.0), input_precision=PRECISION)
+        j_RJ += tl.dot(hidden_RP, tl.load(weight + place + H, mask=used, other=0.0), input_precision=PRECISION)
+        f_RJ += tl.dot(hidden_RP, tl.load(weight + place + 2 * H, mask=used, other=0.0), input_precision=PRECISION)
+        o_RJ += tl.dot(hidden_RP, tl.load(weight + place + 3 * H, mask=used, other=0.0), input_precision=PRECISION)
+    return i_RJ, j_RJ, f_RJ, o_RJ
+
+
+@triton.jit
+def _joined(
+    gates_RX, rows, weight, active, bound, CLIPS: tl.constexpr, PRECISION: tl.constexpr,
+    P: tl.constexpr, H: tl.constexpr, R: tl.constexpr, J: tl.constexpr, BP: tl.constexpr,
+):  # fmt: skip
+    """The same as one product four times as wide, with a matrix in which the gates of a cell lie side by side."""
+    columns = tl.program_id(1) * (4 * J) + tl.arange(0, 4 * J)[None, :]
+    inside = columns < 4 * H
+    for block in range(0, P, BP):
+        p = block + tl.arange(0, BP)
+        hidden_RP = _hidden(rows, p, active, bound, CLIPS, P, BP)
+        used = inside
+        if P % BP != 0:
+            used = inside & (p < P)[:, None]
+        weight_PX = tl.load(weight + p[:, None] * (4 * H) + columns, mask=used, other=0.0)
+        gates_RX = tl.dot(hidden_RP, weight_PX, gates_RX, input_precision=PRECISION)
+    return gates_RX
+
+
 @triton.jit(do_not_specialize=FORWARD_COUNTS)
 def forward_kernel(
-    gates, recurrent, bias, hidden, before, cells, gated, num_active, gates_start, num_gates, hidden_start, num_hidden,
-    before_start, num_before, cells_start, num_cells, num_gated, cell_clip, output_clip,
-    KEEPS: tl.constexpr, CLIPS: tl.constexpr, PRECISION: tl.constexpr,
-    P: tl.constexpr, H: tl.constexpr, R: tl.constexpr, J: tl.constexpr, BP: tl.constexpr,
+    inputs, input_weight, gates, recurrent, bias, hidden, before, cells, gated, num_active, start, num_words,
+    gates_start, num_gates, hidden_start, num_hidden, before_start, num_before, cells_start, num_cells, num_gated,
+    cell_clip, output_clip,
+    KEEPS: tl.constexpr, CLIPS: tl.constexpr, JOINS: tl.constexpr, FUSES: tl.constexpr, PRECISION: tl.constexpr,
+    D: tl.constexpr, P: tl.constexpr, H: tl.constexpr, R: tl.constexpr, J: tl.constexpr,
+    BD: tl.constexpr, BP: tl.constexpr,
 ):  # fmt: skip
     # Where the tile begins is counted in 64 bits; places within it fit into 32.
     direction = tl.program_id(2).to(tl.int64)
@@ -58,33 +115,29 @@ def forward_kernel(
     active = first + r < num_active
     inside = columns < H
     hidden += (direction * num_hidden + hidden_start + first) * P
-    weight = recurrent + direction * P * 4 * H + columns
-    i_RJ = tl.zeros((R, J), tl.float32)
-    j_RJ = tl.zeros((R, J), tl.float32)
-    f_RJ = tl.zeros((R, J), tl.float32)
-    o_RJ = tl.zeros((R, J), tl.float32)
-    for block in range(0, P, BP):
-        p = block + tl.arange(0, BP)
-        read = active
-        used = inside
-        if P % BP != 0:
-            read = active & (p < P)[None, :]
-            used = inside & (p < P)[:, None]
-        hidden_RP = tl.load(hidden + r * P + p[None, :], mask=read, other=0.0)
-        if CLIPS:
-            hidden_RP = _clip(hidden_RP.to(tl.float32), output_clip).to(hidden_RP.dtype)
-        place = p[:, None] * (4 * H)
-        i_RJ += tl.dot(hidden_RP, tl.load(weight + place, mask=used, other=0.0), input_precision=PRECISION)
-        j_RJ += tl.dot(hidden_RP, tl.load(weight + place + H, mask=used, other=0.0), input_precision=PRECISION)
-        f_RJ += tl.dot(hidden_RP, tl.load(weight + place + 2 * H, mask=used, other=0.0), input_precision=PRECISION)
-        o_RJ += tl.dot(hidden_RP, tl.load(weight + place + 3 * H, mask=used, other=0.0), input_precision=PRECISION)
+    weight = recurrent + direction * P * 4 * H
+    if JOINS:
+        gates_RX = tl.zeros((R, 4 * J), tl.float32)
+        if FUSES:
+            rows = inputs + (direction * num_words + start + first) * D + r * D
+            weight_D4H = input_weight + direction * D * 4 * H
+            gates_RX = _joined(gates_RX, rows, weight_D4H, active, 0.0, False, PRECISION, D, H, R, J, BD)
+        rows = hidden + r * P
+        gates_RX = _joined(gates_RX, rows, weight, active, output_clip, CLIPS, PRECISION, P, H, R, J, BP)
+        first_RJ2, second_RJ2 = tl.split(tl.reshape(gates_RX, (R, J, 2, 2)))  # i and f, j and o
+        i_RJ, f_RJ = tl.split(first_RJ2)
+        j_RJ, o_RJ = tl.split(second_RJ2)
+    else:
+        i_RJ, j_RJ, f_RJ, o_RJ = _apart(
+            hidden + r * P, weight + columns, active, inside, output_clip, CLIPS, PRECISION, P, H, R, J, BP
+        )
     mask = active & inside
     gate = gates + (direction * num_gates + gates_start + first) * (4 * H) + (r * (4 * H) + columns)
     bias += direction * 4 * H
-    i_RJ = _sigmoid(i_RJ + _both(gate, bias + columns, mask, inside))
-    j_RJ = _tanh(j_RJ + _both(gate + H, bias + H + columns, mask, inside))
-    f_RJ = _sigmoid(f_RJ + _both(gate + 2 * H, bias + 2 * H + columns, mask, inside))
-    o_RJ = _sigmoid(o_RJ + _both(gate + 3 * H, bias + 3 * H + columns, mask, inside))
+    i_RJ = _sigmoid(i_RJ + _both(gate, bias + columns, mask, inside, FUSES))
+    j_RJ = _tanh(j_RJ + _both(gate + H, bias + H + columns, mask, inside, FUSES))
+    f_RJ = _sigmoid(f_RJ + _both(gate + 2 * H, bias + 2 * H + columns, mask, inside, FUSES))
+    o_RJ = _sigmoid(o_RJ + _both(gate + 3 * H, bias + 3 * H + columns, mask, inside, FUSES))
     before += (direction * num_before + before_start + first) * H
     cells += (direction * num_cells + cells_start + first) * H
     gated += (direction * num_gated + first) * H
@@ -102,9 +155,11 @@ def forward_kernel(
 
 
 @triton.jit
-def _both(gate, bias, mask, inside):
-    bias_J = tl.load(bias, mask=inside, other=0.0).to(tl.float32)
-    return tl.load(gate, mask=mask, other=0.0).to(tl.float32) + bias_J
+def _both(gate, bias, mask, inside, FUSES: tl.constexpr):
+    from_outside = tl.load(bias, mask=inside, other=0.0).to(tl.float32)
+    if not FUSES:
+        from_outside += tl.load(gate, mask=mask, other=0.0).to(tl.float32)
+    return from_outside
 
 
 @triton.jit(do_not_specialize=BACKWARD_COUNTS)

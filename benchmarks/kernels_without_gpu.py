@@ -1,0 +1,137 @@
+"""What the compiler says of every kernel for a GPU that is not there: registers, spills, shared memory, instructions.
+
+    PYTHONPATH=src python benchmarks/kernels_without_gpu.py [--only lstm char output] [--arch 90]
+
+Triton brings the assembler along, so this runs on any Linux machine, and finds what would cost time on a device: a
+kernel that does not compile, that spills, or that stores one number at a time. "blocks" is how many programs a
+multiprocessor of Hopper holds at once (65,536 registers, 227 KB of shared memory). bfloat16, sizes of the small and of
+the original preset. The tiles are those of the modules and, after them, others worth trying on a device.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from elmokit.nn.kernels import char_cnn, char_table, keyed_dropout, lstmp, split_product, stored_shares
+from elmokit.nn.kernels import linear_cross_entropy as fused
+
+ASSEMBLER = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
+SMALL, ORIGINAL = (128, 1024), (512, 4096)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=["lstm", "char", "output"])
+    parser.add_argument("--arch", type=int, default=90)
+    args = parser.parse_args()
+    assert os.environ.get("TRITON_INTERPRET") != "1", "the interpreter compiles nothing: unset TRITON_INTERPRET"
+    print(
+        f"{'kernel':24s}{'tile':66s}{'regs':>5s}{'spill':>6s}{'shared':>8s}{'blocks':>7s}{'wgmma':>6s}{'mma':>5s} wide"
+    )
+    for part in args.only:
+        for case in {"lstm": lstm, "char": char, "output": output}[part]():
+            compile_one(args.arch, *case)
+
+
+def lstm():
+    pointers = {"before": "fp32", "cells": "fp32", "d_cells": "fp32"}
+    numbers = {"cell_clip": "fp32", "output_clip": "fp32"}
+    tiles = [(0, 128, 32, 128, 4, 2), (1, 128, 32, 128, 4, 2), (1, 64, 32, 64, 4, 3), (2, 64, 32, 64, 4, 3)]
+    tiles += [(2, 128, 32, 64, 8, 3), (2, 128, 64, 64, 8, 3)]
+    for width, cells in (SMALL, ORIGINAL):
+        for joins, rows, cols, block, warps, stages in tiles:
+            constants = {"KEEPS": True, "CLIPS": False, "JOINS": joins > 0, "FUSES": joins > 1, "PRECISION": "tf32"}
+            constants |= {"D": width, "P": width, "H": cells, "R": rows, "J": cols, "BD": block, "BP": block}
+            yield lstmp.forward_kernel, lstmp.FORWARD_COUNTS, pointers, numbers, constants, (), warps, stages
+        for rows, cols, block, warps, stages in ((128, 32, 128, 4, 2), (64, 32, 64, 8, 3), (64, 32, 64, 4, 3)):
+            constants = {"CLIPS": False, "PRECISION": "tf32", "P": width, "H": cells, "R": rows, "J": cols, "BP": block}
+            yield lstmp.backward_kernel, lstmp.BACKWARD_COUNTS, pointers, numbers, constants, (), warps, stages
+        constants = {"P": width, "K": 4 * cells, "BM": 128, "BN": 128, "BK": 64, "PRECISION": "tf32"}
+        counts = ["num_rows", "a_stride", "num_directions", "reach", "count", "out_stride", "splits"]
+        known = ("a_stride", "out_stride", "count")
+        yield split_product._parts_kernel, counts, {"parts": "fp32"}, {}, constants, known, 8, 4
+        yield split_product._add_kernel, counts, {"parts": "fp32"}, {}, {"BLOCK": 1024}, known, 4, 3
+
+
+def char():
+    counts, pointers = ["num_words", "num_columns", "num_channels", "splits"], {"place": "u8", "d_weight": "fp32"}
+    constants = {"W": 7, "E": 16, "Q": 128, "BU": 64, "BK": 128, "PRECISE": False}
+    known = ("num_channels",)
+    yield char_cnn._pool_kernel, counts, pointers, {}, constants, known, 8, 3
+    yield char_cnn._weights_kernel, counts, pointers, {}, constants, known, 8, 3
+    back = pointers | {"d_characters": "fp32"}
+    yield char_cnn._characters_kernel, counts, back, {}, constants | {"BU": char_cnn.WORDS_BACK}, known, 4, 3
+    each = constants | {"Q": 16, "BU": char_cnn.WORDS_BY_CHARACTER, "BK": char_cnn.CHANNELS_BY_CHARACTER}
+    yield char_cnn._each_character_kernel, counts, pointers, {}, each, known, 4, 3
+    counts, constants = ["count", "reach", "num_symbols", "dim"], {"BS": 128, "BM": 64, "BE": 16, "PRECISION": "tf32"}
+    yield char_table._sum_kernel, counts, {"ids": "i64", "sums": "fp32"}, {}, constants, ("dim",), 4, 3
+    numbers = {"total": "i32", "threshold": "i32", "scale": "fp32"}
+    yield keyed_dropout._kernel, [], {"hashes": "i32"}, numbers, {"P": 128, "BLOCK": 1024}, (), 4, 3
+
+
+def output():
+    counts = ["num_rows", "num_columns", "num_words", "reach", "num_tiles", "stride", "num_splits"]
+    pointers = {"ids": "i64", "targets": "i64"}
+    names = ("bias", "own", "part_totals", "part_means", "totals", "scale", "grad_columns", "grad_bias", "losses")
+    pointers |= dict.fromkeys((*names, "factor", "grad_weight"), "fp32")
+    known = ("num_words", "num_columns", "stride")
+    for width in (128, 512):
+        key, plain = (2, width), {"K": width, "PRECISION": "tf32"}
+        for kernel, table, owned, stepped, flags in (
+            (fused._forward_kernel, fused.FORWARD_TILES, "BLOCK_M", "BLOCK_V", {"SAMPLED": False, "WANTS_GRAD": True}),
+            (fused._forward_kernel, fused.FORWARD_TILES, "BLOCK_M", "BLOCK_V", {"SAMPLED": True, "WANTS_GRAD": True}),
+            (fused._weight_kernel, fused.WEIGHT_TILES, "BLOCK_V", "BLOCK_M", {"SAMPLED": False}),
+            (stored_shares._shares_kernel, stored_shares.SHARES_TILES, "BLOCK_M", "BLOCK_V", {}),
+            (stored_shares._weight_kernel, stored_shares.WEIGHT_TILES, "BLOCK_V", "BLOCK_M", {}),
+        ):
+            tiles = table[key]
+            constants = plain | flags | {owned: tiles.owned, stepped: tiles.stepped}
+            yield kernel, counts, pointers, {}, constants, known, tiles.warps, tiles.stages
+        constants = {"K": width, "BLOCK_M": 16, "SAMPLED": False, "WANTS_GRAD": True}
+        yield fused._combine_kernel, counts, pointers, {}, constants, known, 4, 3
+        yield stored_shares._own_kernel, counts, pointers, {}, {"K": width, "BLOCK_M": 16}, known, 4, 3
+
+
+def compile_one(arch, kernel, counts, pointers, numbers, constants, known, warps, stages):
+    """One line of the table. `known`: counts that are multiples of 16, as in the models."""
+    names = kernel.arg_names
+    signature = {}
+    for name in names:
+        if name in constants:
+            signature[name] = "constexpr"
+        else:
+            signature[name] = "i32" if name in counts else numbers.get(name) or "*" + pointers.get(name, "bf16")
+    aligned = [n for n in names if signature[n].startswith("*") or n in known]
+    attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in aligned}
+    source = ASTSource(kernel, signature, {(names.index(n),): v for n, v in constants.items()}, attributes)
+    tile = " ".join(f"{name}={value}" for name, value in constants.items() if value is not None)
+    label = f"{kernel.__name__:24s}" + f"{tile} {warps}w {stages}s".replace("PRECISION=tf32 ", "")
+    try:
+        compiled = triton.compile(
+            source, target=GPUTarget("cuda", arch, 32), options={"num_warps": warps, "num_stages": stages}
+        )
+    except Exception as problem:
+        print(f"{label} FAILED: {' '.join(str(problem).split())[:200]}", flush=True)
+        return
+    code, shared = compiled.asm["ptx"], compiled.metadata.shared
+    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
+        file.write(code)
+        file.flush()
+        command = [str(ASSEMBLER), "-v", f"-arch=sm_{arch}{'a' if arch >= 90 else ''}", file.name, "-o", os.devnull]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    registers, spilled = (int(re.search(f, said)[1]) for f in (r"Used (\d+) registers", r"(\d+) bytes spill stores"))
+    blocks = min(65536 // (registers * warps * 32), 227 * 1024 // max(1, shared), 64 // warps)
+    wide = len(re.findall(r"st\.global\S*\.v[24]", code)), len(re.findall(r"st\.global", code))
+    counted = f"{code.count('wgmma.mma_async'):6d}{code.count('mma.sync.al'):5d}"
+    print(f"{label:90s}{registers:5d}{spilled:6d}{shared:8d}{blocks:7d}{counted} {wide[0]}/{wide[1]}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

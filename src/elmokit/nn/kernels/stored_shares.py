@@ -1,0 +1,218 @@
+# ruff: noqa: ANN001, ANN202 (kernel arguments are pointers and numbers; Triton reads no other types)
+# pyright: reportIndexIssue=false, reportMissingImports=false
+"""The full softmax with its shares kept in memory: three products instead of four, for GPUs that have the room.
+
+`linear_cross_entropy.py` makes all logits twice so that they never leave the chip. Here one pass makes them once and
+stores every word's share (N, V) in the dtype of the products; both gradients are then plain products with that table,
+which run at the speed of memory. 40,960 predictions over 108,000 words take 8.8 GB for the time of a step.
+
+Shares are relative to the target's: exp(logit - target's logit). So their sum is 1 / p(target), its logarithm the loss,
+and no running maximum has to be kept. A word whose logit is more than 69 above the target's counts as 69 above: only a
+loss beyond that, which no network in its right mind has, is reported too small. The target's own share, once the sum is
+known, is replaced by 1 - sum, so the table holds the gradient of the logits but for one factor a row, 1 / sum.
+
+Sums are float32 and in a fixed order: two runs give the same bits.
+
+Shapes: N rows (predictions), V words, P = K width.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from elmokit.nn.kernels.linear_cross_entropy import LOG2E, Tiles, parts_of, precision_of
+
+__all__ = ["fits", "linear_cross_entropies"]
+
+# Bytes that the table may take; 0 turns it off, until it has been timed (`benchmarks/training_on_device.py` does).
+MOST_BYTES = 0
+# By bytes of a number and width; chosen by what the compiler says of registers and shared memory, not yet timed.
+SHARES_TILES = {
+    (2, 64): Tiles(128, 64, 4, 3),
+    (2, 128): Tiles(128, 64, 4, 3),
+    (2, 256): Tiles(64, 64, 4, 3),
+    (2, 512): Tiles(64, 64, 4, 2),
+    (4, 64): Tiles(64, 64, 4, 2),
+    (4, 128): Tiles(64, 32, 4, 2),
+}
+WEIGHT_TILES = {
+    (2, 64): Tiles(128, 64, 4, 3),
+    (2, 128): Tiles(128, 64, 8, 3),
+    (2, 256): Tiles(128, 64, 8, 3),
+    (2, 512): Tiles(64, 64, 8, 2),
+    (4, 64): Tiles(64, 64, 4, 2),
+    (4, 128): Tiles(64, 32, 4, 2),
+}
+_ROWS_AT_ONCE = 16
+_ALIGNED = 64  # rows of the table begin at multiples of so many numbers, as fast loads and products want it
+
+_LOG2E = tl.constexpr(LOG2E)
+_NEVER = tl.constexpr(-1e30)
+_MOST = tl.constexpr(100.0)  # in units of log 2: the sum of 2^27 such shares is still a float32
+
+
+def fits(hidden_NP: Tensor, num_words: int) -> bool:
+    """Whether the table of these predictions may be stored."""
+    has_tiles = (hidden_NP.element_size(), hidden_NP.shape[1]) in SHARES_TILES
+    return has_tiles and 0 < len(hidden_NP) * _stride(num_words) * hidden_NP.element_size() <= MOST_BYTES
+
+
+def linear_cross_entropies(
+    hidden_NP: Tensor, weight_VP: Tensor, bias_V: Tensor, targets_N: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The summed loss, which has gradients, and the loss of each row, which has none."""
+    return cast(tuple[Tensor, Tensor], _Stored.apply(hidden_NP, weight_VP, bias_V, targets_N))
+
+
+class _Stored(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        hidden_NP: Tensor,
+        weight_VP: Tensor,
+        bias_V: Tensor,
+        targets_N: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        hidden_NP, words_VP = hidden_NP.contiguous(), weight_VP.to(hidden_NP.dtype).contiguous()
+        shares_NV, totals_N = _shares(hidden_NP, words_VP, bias_V.float() * LOG2E, targets_N)
+        losses_N = totals_N.log().clamp_min(0)  # rounding may leave a certain word a hair above 1
+        shares_NV.scatter_(1, targets_N.unsqueeze(1), (1 - totals_N).unsqueeze(1).to(shares_NV.dtype))
+        ctx.save_for_backward(hidden_NP, words_VP, shares_NV, totals_N)
+        ctx.dtypes = weight_VP.dtype, bias_V.dtype
+        ctx.mark_non_differentiable(losses_N)
+        return losses_N.sum(), losses_N
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        hidden_NP, words_VP, shares_NV, totals_N = ctx.saved_tensors
+        needs_hidden, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        factor_N = grad / totals_N
+        hidden = weight = bias = None
+        if needs_hidden:
+            hidden = (torch.mm(shares_NV, words_VP).float() * factor_N.unsqueeze(1)).to(hidden_NP.dtype)
+        if needs_weight or needs_bias:
+            weighted_NP = (hidden_NP.float() * factor_N.unsqueeze(1)).to(hidden_NP.dtype)
+            weight, bias = _weight_gradients(shares_NV, weighted_NP, factor_N)
+            weight, bias = weight.to(ctx.dtypes[0]), bias.to(ctx.dtypes[1])
+        return hidden, weight if needs_weight else None, bias if needs_bias else None, None
+
+
+def _stride(num_words: int) -> int:
+    return triton.cdiv(num_words, _ALIGNED) * _ALIGNED
+
+
+def _shares(hidden_NP: Tensor, words_VP: Tensor, bias_V: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+    """Every word's share relative to the target's (N, V), and their sums (N)."""
+    (num_rows, width), num_words = hidden_NP.shape, len(words_VP)
+    tiles = SHARES_TILES[hidden_NP.element_size(), width]
+    blocks, splits, reach = parts_of(num_rows, num_words, tiles, width, hidden_NP.device)
+    table = hidden_NP.new_empty(num_rows, _stride(num_words))
+    own_N, part_totals = bias_V.new_empty(num_rows), bias_V.new_empty(splits, num_rows)
+    with torch.cuda.device_of(hidden_NP):
+        _own_kernel[(triton.cdiv(num_rows, _ROWS_AT_ONCE),)](
+            hidden_NP, words_VP, bias_V, targets_N, own_N, num_rows, K=width, BLOCK_M=_ROWS_AT_ONCE, num_warps=4
+        )
+        _shares_kernel[(blocks, splits)](
+            hidden_NP, words_VP, bias_V, own_N, table, part_totals, num_rows, num_words, table.shape[1],
+            reach // tiles.stepped,
+            K=width, BLOCK_M=tiles.owned, BLOCK_V=tiles.stepped, PRECISION=precision_of(hidden_NP),
+            num_warps=tiles.warps, num_stages=tiles.stages,
+        )  # fmt: skip
+    return table[:, :num_words], part_totals.sum(0)
+
+
+def _weight_gradients(shares_NV: Tensor, weighted_NP: Tensor, factor_N: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of the weight (V, P) and the bias (V), float32."""
+    (num_rows, num_words), width = shares_NV.shape, weighted_NP.shape[1]
+    tiles = WEIGHT_TILES[weighted_NP.element_size(), width]
+    blocks, splits, reach = parts_of(num_words, num_rows, tiles, width, weighted_NP.device)
+    weight = factor_N.new_empty(splits, num_words, width)
+    bias = factor_N.new_empty(splits, num_words)
+    with torch.cuda.device_of(shares_NV):
+        _weight_kernel[(blocks, splits)](
+            shares_NV, weighted_NP, factor_N, weight, bias, num_rows, num_words, shares_NV.stride(0), reach,
+            K=width, BLOCK_V=tiles.owned, BLOCK_M=tiles.stepped, PRECISION=precision_of(weighted_NP),
+            num_warps=tiles.warps, num_stages=tiles.stages,
+        )  # fmt: skip
+    return (weight[0], bias[0]) if splits == 1 else (weight.sum(0), bias.sum(0))
+
+
+@triton.jit(do_not_specialize=["num_rows"])
+def _own_kernel(hidden, words, bias, targets, own, num_rows, K: tl.constexpr, BLOCK_M: tl.constexpr):
+    """The logits of the targets, in units of log 2."""
+    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    ks = tl.arange(0, K)
+    ok = rows < num_rows
+    target_M = tl.load(targets + rows, mask=ok, other=0)
+    own_MK = tl.load(words + target_M[:, None] * K + ks[None, :], mask=ok[:, None], other=0.0).to(tl.float32)
+    hidden_MK = tl.load(hidden + rows[:, None] * K + ks[None, :], mask=ok[:, None], other=0.0).to(tl.float32)
+    own_M = tl.sum(hidden_MK * own_MK, 1) * _LOG2E + tl.load(bias + target_M, mask=ok, other=0.0)
+    tl.store(own + rows, own_M, mask=ok)
+
+
+@triton.jit(do_not_specialize=["num_rows", "num_tiles"])
+def _shares_kernel(
+    hidden, words, bias, own, shares, part_totals, num_rows, num_words, stride, num_tiles,
+    K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_V: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """For a block of rows and a part of the vocabulary: the shares, and their sum."""
+    split = tl.program_id(1)
+    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    ks = tl.arange(0, K)
+    row_ok = rows < num_rows
+    hidden_MK = tl.load(hidden + rows[:, None] * K + ks[None, :], mask=row_ok[:, None], other=0.0)
+    own_M = tl.load(own + rows, mask=row_ok, other=0.0)
+    total_M = tl.zeros((BLOCK_M,), tl.float32)
+    row = shares + rows.to(tl.int64)[:, None] * stride  # the table has more places than 32 bits count
+    # Counted in tiles, so that the compiler knows where a tile begins and stores many numbers at a time.
+    for tile in range(split * num_tiles, tl.minimum((split + 1) * num_tiles, tl.cdiv(num_words, BLOCK_V))):
+        cols = tile * BLOCK_V + tl.arange(0, BLOCK_V)
+        ok = cols < num_words
+        words_VK = tl.load(words + cols[:, None] * K + ks[None, :], mask=ok[:, None], other=0.0)
+        bias_V = tl.load(bias + cols, mask=ok, other=_NEVER)
+        logits_MV = tl.dot(hidden_MK, tl.trans(words_VK), input_precision=PRECISION) * _LOG2E
+        share_MV = tl.exp2(tl.minimum(logits_MV + (bias_V[None, :] - own_M[:, None]), _MOST))
+        total_M += tl.sum(share_MV, 1)
+        # What lies between the last word and the next row is never read: a few zeros.
+        room = row_ok[:, None] & (cols < stride)[None, :]
+        tl.store(row + cols[None, :], share_MV.to(shares.dtype.element_ty), mask=room)
+    tl.store(part_totals + split.to(tl.int64) * num_rows + rows, total_M, mask=row_ok)
+
+
+@triton.jit(do_not_specialize=["num_rows", "reach"])
+def _weight_kernel(
+    shares, weighted, factor, grad_weight, grad_bias, num_rows, num_words, stride, reach,
+    K: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_M: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """For a block of words and a part of the rows: the gradient of these weight rows and biases."""
+    split = tl.program_id(1)
+    cols = tl.program_id(0) * BLOCK_V + tl.arange(0, BLOCK_V)
+    ks = tl.arange(0, K)
+    first_16 = tl.arange(0, 16) == 0
+    ok = cols < num_words
+    grad_VK = tl.zeros((BLOCK_V, K), tl.float32)
+    grad_V16 = tl.zeros((BLOCK_V, 16), tl.float32)
+    first = split * reach
+    last = tl.minimum(first + reach, num_rows)
+    for start in range(first, last, BLOCK_M):
+        rows = start + tl.arange(0, BLOCK_M)
+        row_ok = rows < last
+        place = rows.to(tl.int64)[:, None] * stride + cols[None, :]
+        share_MV = tl.load(shares + place, mask=row_ok[:, None] & ok[None, :], other=0.0)
+        hidden_MK = tl.load(weighted + rows[:, None] * K + ks[None, :], mask=row_ok[:, None], other=0.0)
+        factor_M = tl.load(factor + rows, mask=row_ok, other=0.0)
+        # The sum over rows as a product with one column: the shares need not come into registers for it.
+        factor_M16 = tl.where(first_16[None, :], factor_M[:, None], 0.0).to(share_MV.dtype)
+        share_VM = tl.trans(share_MV)
+        grad_VK = tl.dot(share_VM, hidden_MK, grad_VK, input_precision=PRECISION)
+        grad_V16 = tl.dot(share_VM, factor_M16, grad_V16, input_precision=PRECISION)
+    offset = split.to(tl.int64) * num_words
+    tl.store(grad_weight + offset * K + cols[:, None] * K + ks[None, :], grad_VK, mask=ok[:, None])
+    tl.store(grad_bias + offset + cols, tl.sum(grad_V16, 1), mask=ok)

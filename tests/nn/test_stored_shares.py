@@ -1,0 +1,81 @@
+"""The full softmax whose shares are stored, run by Triton's interpreter on a CPU, against plain torch."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from elmokit.nn.kernels import chunked
+
+stored_shares = pytest.importorskip("elmokit.nn.kernels.stored_shares")
+linear_cross_entropy = pytest.importorskip("elmokit.nn.kernels.linear_cross_entropy")
+pytestmark = pytest.mark.usefixtures("interpreted_triton")
+
+
+@pytest.fixture
+def poisoned():
+    """Memory that nobody has written to yet holds NaN."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def problem(num_rows, num_words, width, spread=2.0):
+    random = torch.Generator().manual_seed(num_rows)
+    hidden = torch.randn(num_rows, width, generator=random).requires_grad_()
+    weight = (spread * torch.randn(num_words, width, generator=random) / width**0.5).requires_grad_()
+    bias = torch.randn(num_words, generator=random).requires_grad_()
+    targets = torch.randint(0, num_words, (num_rows,), generator=random)
+    targets[0], targets[-1] = 0, num_words - 1
+    return hidden, weight, bias, targets
+
+
+def results(module, inputs, targets):
+    loss, each = module.linear_cross_entropies(*inputs, targets)
+    assert not each.requires_grad
+    return loss.detach(), each, *torch.autograd.grad(0.37 * loss, inputs)
+
+
+@pytest.mark.parametrize("sizes", [(1, 3, 64), (70, 333, 64), (150, 300, 128), (65, 128, 128)])
+def test_loss_and_gradients_equal_plain_torch(sizes, poisoned):
+    *inputs, targets = problem(*sizes)
+    found, expected = results(stored_shares, inputs, targets), results(chunked, inputs, targets)
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == other.dtype and one.shape == other.shape
+        assert (one.double() - other.double()).norm() <= 3e-6 * other.double().norm()
+
+
+def test_a_certain_word_costs_nothing(poisoned):
+    *inputs, targets = problem(5, 1, 64)
+    assert all(value.abs().max() < 1e-6 for value in results(stored_shares, inputs, targets))
+
+
+def test_absurd_logits_stay_finite_and_sane_losses_exact(poisoned):
+    hidden, weight, bias, targets = problem(40, 150, 64, spread=500.0)
+    found = results(stored_shares, (hidden, weight, bias), targets)
+    exact = F.cross_entropy(hidden @ weight.t() + bias, targets, reduction="none").detach()
+    assert all(torch.isfinite(value).all() for value in found)
+    sane = exact < 65
+    assert sane.any() and not sane.all()
+    torch.testing.assert_close(found[1][sane], exact[sane], rtol=1e-4, atol=1e-3)
+    assert (found[1][~sane] > 60).all()
+
+
+def test_it_is_taken_where_it_fits_and_not_else(monkeypatch):
+    *inputs, targets = problem(10, 30, 64)
+    assert not stored_shares.fits(inputs[0], 30)  # off unless somebody turns it on
+    monkeypatch.setattr(stored_shares, "MOST_BYTES", 10 * 64 * 4)
+    assert stored_shares.fits(inputs[0], 30)
+    assert not stored_shares.fits(inputs[0], 65)
+    found, expected = results(linear_cross_entropy, inputs, targets), results(chunked, inputs, targets)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_only_what_learns_gets_a_gradient():
+    hidden, weight, bias, targets = problem(10, 30, 64)
+    loss, _ = stored_shares.linear_cross_entropies(hidden, weight.detach(), bias.detach(), targets)
+    loss.backward()
+    assert hidden.grad is not None and weight.grad is None
+    loss, _ = stored_shares.linear_cross_entropies(hidden.detach(), weight, bias.detach(), targets)
+    loss.backward()
+    assert weight.grad is not None and bias.grad is None
