@@ -22,10 +22,10 @@ from torch.nn.utils import parametrize
 from elmokit.errors import InputError, MissingExtra
 from elmokit.tasks.base import TaskModel
 from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check
-from elmokit.tasks.contextual import BiLSTM, VariationalDropout
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.columns import TaggedSentence, read_columns
 from elmokit.tasks.inputs import WordInputs
+from elmokit.tasks.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.accuracy import accuracy
 from elmokit.tasks.scores.spans import is_iob, span_scores, spans_of, to_iobes
 
@@ -85,7 +85,8 @@ class Tagger(TaskModel):
         self.has_spans = is_iob(self.labels)
         self._numbers = {label: number for number, label in enumerate(self.labels)}
         self.dropout = VariationalDropout(config.dropout)
-        self.contextual = BiLSTM(inputs.dim, config.hidden, num_layers=config.num_layers, dropout=config.dropout)
+        widths = [inputs.dim] + [2 * config.hidden] * (config.num_layers - 1)
+        self.contextual = nn.ModuleList(BiRecurrent(width, config.hidden) for width in widths)
         self.to_labels = nn.Linear(2 * config.hidden + inputs.output_dim, len(self.labels))
         self.crf = _crf(self.labels, has_spans=self.has_spans) if config.use_crf else None
 
@@ -183,8 +184,10 @@ class Tagger(TaskModel):
 
     def _logits(self, batch: Sequence[TaggedSentence]) -> tuple[Tensor, Tensor]:
         words = self.inputs([example.words for example in batch])
-        contextual_BWH = self.dropout(self.contextual(self.dropout(words.features_BWF), words.lengths))
-        return self.to_labels(words.joined(contextual_BWH)), words.mask_BW
+        hidden_BWH = words.features_BWF
+        for layer in self.contextual:
+            hidden_BWH = layer(self.dropout(hidden_BWH), words.lengths)
+        return self.to_labels(words.joined(self.dropout(hidden_BWH))), words.mask_BW
 
 
 class _Forbidding(nn.Module):

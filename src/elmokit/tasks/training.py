@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from os import PathLike
@@ -164,83 +166,94 @@ def _epochs(
     """Run the epochs, leave the best weights in the model, and give the lines of the log."""
     start = time.perf_counter()
     sizes = [model.size(example) for example in train]
-    steps = sum(1 for _ in _batches(sizes, config, 0))
-    optimiser = Optimiser(model, config, steps_an_epoch=steps)
+    optimiser = Optimiser(model, config, steps_an_epoch=len(_batches(sizes, config, 0)))
     results.num_weights = optimiser.num_weights
-    average = _Average(model, config.average) if config.average else None
-    best: dict[str, Tensor] = {}
+    weights = _Weights(model, config.average)
     log: list[dict[str, Any]] = []
     for epoch in range(config.epochs):
-        model.train()
         optimiser.begin_epoch(epoch)
         batches = _batches(sizes, config, epoch)
-        shown = tqdm(batches, total=steps, desc=f"epoch {epoch + 1}", leave=False, disable=not progress)
-        losses = []
-        for places in shown:
-            loss = model.loss([train[place] for place in places])
-            optimiser.step(loss + model.inputs.penalty())
-            losses.append(loss.detach())
-            if average is not None:
-                average.update()
-        mean_loss = torch.stack(losses).mean().item()
-        if mean_loss != mean_loss:
-            raise TrainingError(f"the loss of epoch {epoch + 1} is no number: try a smaller --learning-rate")
-        if average is not None:
-            average.swap()
-        scores = model.evaluate(dev)
-        score = scores[model.metric]
-        results.history.append(score)
-        is_best = score > max(results.history[:-1], default=float("-inf"))
-        if is_best:
-            best = {name: weight.detach().clone() for name, weight in _learning(model)}
-            results.dev, results.best_epoch = scores, epoch + 1
-        if average is not None:
-            average.swap()
-        log.append({"epoch": epoch + 1, "loss": mean_loss, "rate": optimiser.rate, **scores})
+        shown = tqdm(batches, desc=f"epoch {epoch + 1}", leave=False, disable=not progress)
+        loss = _learn(model, ([train[place] for place in places] for places in shown), optimiser, weights)
+        if not math.isfinite(loss):
+            raise TrainingError(f"the loss of epoch {epoch + 1} is {loss}: try a smaller --learning-rate")
+        with weights.averaged():
+            scores = model.evaluate(dev)
+            results.history.append(scores[model.metric])
+            if scores[model.metric] > max(results.history[:-1], default=float("-inf")):
+                weights.keep()
+                results.dev, results.best_epoch = scores, epoch + 1
+        log.append({"epoch": epoch + 1, "loss": loss, "rate": optimiser.rate, **scores})
+        epochs_since_best = epoch + 1 - results.best_epoch
         if report is not None:
-            report(
-                f"epoch {epoch + 1:>3}  loss {mean_loss:8.4f}  {model.metric} {score:7.4f}{'  best' if is_best else ''}"
-            )
-        if epoch + 1 - results.best_epoch >= config.patience:
+            shown_score = f"{model.metric} {scores[model.metric]:.4f}{'' if epochs_since_best else '  best'}"
+            report(f"epoch {epoch + 1:>3}  loss {loss:8.4f}  {shown_score}")
+        if epochs_since_best >= config.patience:
             break
-        optimiser.after_epoch(epochs_since_best=epoch + 1 - results.best_epoch)
-    with torch.no_grad():
-        for name, weight in _learning(model):
-            weight.copy_(best[name])
+        optimiser.after_epoch(epochs_since_best=epochs_since_best)
+    weights.restore()
     results.seconds = time.perf_counter() - start
     return log
 
 
-def _batches(sizes: Sequence[int], config: TrainingConfig, epoch: int) -> Iterator[list[int]]:
+def _learn(model: TaskModel, batches: Iterable[Sequence[Any]], optimiser: Optimiser, weights: _Weights) -> float:
+    """One epoch; its mean loss, for which a GPU is waited for only at the end."""
+    model.train()
+    losses = []
+    for batch in batches:
+        loss = model.loss(batch)
+        optimiser.step(loss + model.inputs.penalty())
+        weights.average()
+        losses.append(loss.detach())
+    return torch.stack(losses).mean().item()
+
+
+def _batches(sizes: Sequence[int], config: TrainingConfig, epoch: int) -> list[list[int]]:
     """Positions of the examples of each batch, of like size and in an order drawn for the epoch."""
     drawn = random.Random(config.seed * 1_000_003 + epoch)
     noisy = [round(size * drawn.uniform(0.9, 1.1) + drawn.random() * 2) for size in sizes]
     batches = list(like_sizes(noisy, batch_size=config.batch_size, batch_words=config.batch_words))
     drawn.shuffle(batches)
-    return iter(batches)
+    return batches
 
 
-def _learning(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    return ((name, weight) for name, weight in model.named_parameters() if weight.requires_grad)
-
-
-class _Average:
-    """A running average of the weights that changes places with them for scoring."""
+class _Weights:
+    """What learns in a model: its running average, and the best seen."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
-        self._weights = [weight for _, weight in _learning(model)]
-        self._averages = [weight.detach().clone() for weight in self._weights]
+        self._weights: list[Tensor] = [weight for weight in model.parameters() if weight.requires_grad]
+        self._averages = [weight.detach().clone() for weight in self._weights] if decay else []
+        self._best: list[Tensor] = []
         self._decay, self._steps = decay, 0
 
     @torch.no_grad()
-    def update(self) -> None:
+    def average(self) -> None:
+        """Count the weights of a step; the first steps are forgotten soon."""
         self._steps += 1
-        decay = min(self._decay, self._steps / (10 + self._steps))  # the first weights are forgotten soon
-        torch._foreach_lerp_(self._averages, self._weights, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
+        kept = min(self._decay, self._steps / (10 + self._steps))
+        for average, weight in zip(self._averages, self._weights, strict=False):
+            average.lerp_(weight, 1 - kept)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """The model has the averages for weights inside, where there are any."""
+        self._swap()
+        yield
+        self._swap()
+
+    def keep(self) -> None:
+        """These weights are the best so far."""
+        self._best = [weight.detach().clone() for weight in self._weights]
 
     @torch.no_grad()
-    def swap(self) -> None:
-        for weight, average in zip(self._weights, self._averages, strict=True):
+    def restore(self) -> None:
+        """Give the model the best weights."""
+        for weight, best in zip(self._weights, self._best, strict=True):
+            weight.copy_(best)
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for weight, average in zip(self._weights, self._averages, strict=False):
             kept = weight.detach().clone()
             weight.copy_(average)
             average.copy_(kept)

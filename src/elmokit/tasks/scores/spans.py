@@ -1,6 +1,6 @@
 """Labelled spans in sequences of tags, and their F1 as CoNLL's `conlleval` counts it.
 
-Tags arrive, in any of the usual schemes: IOB1 (B only where two spans of a kind touch), IOB2 (every span begins with B),
+Tags arrive, in any of the usual schemes: IOB1 (B only where two spans of a kind touch), IOB2 (a span begins with B),
 IOBES (its end is E, a span of one word S; `L` and `U` mean the same). Spans leave as (kind, first word, last word). A
 sequence that breaks the rules of its scheme still has spans: an inside tag after a span of another kind, or after none,
 begins one, as conlleval has it.
@@ -74,7 +74,7 @@ def to_iobes(tags: Sequence[str]) -> list[str]:
 
 
 def span_scores(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> dict[str, float]:
-    """Precision, recall and F1 of all spans together (`f1`), F1 of each kind, and accuracy of the tags' spans.
+    """Precision, recall and F1 of all spans together, and F1 of each kind.
 
     A span counts when its kind and both its ends are right. A score that would divide by nothing is 0, as conlleval's.
 
