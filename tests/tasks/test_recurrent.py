@@ -18,6 +18,22 @@ def test_rows_do_not_see_their_padding(kind):
     assert together.shape[2] == layer.output_dim == 6
 
 
+def test_first_weights():
+    lstm, gru = BiRecurrent(4, 3).layers[0], BiRecurrent(4, 3, kind="gru").layers[0]
+    assert lstm.bias_ih_l0.tolist() == [0] * 3 + [1] * 3 + [0] * 6
+    assert not gru.bias_ih_l0.any()
+    for gate in (*lstm.weight_hh_l0_reverse.chunk(4), *gru.weight_hh_l0.chunk(3)):
+        torch.testing.assert_close(gate @ gate.T, torch.eye(3), atol=1e-5, rtol=0)
+
+
+def test_dropout_is_between_layers_only():
+    torch.manual_seed(0)
+    words = torch.randn(1, 3, 4)
+    one, two = BiRecurrent(4, 3, dropout=0.5), BiRecurrent(4, 3, num_layers=2, dropout=0.5)
+    assert torch.equal(one(words, [3]), one(words, [3]))
+    assert not torch.equal(two(words, [3]), two(words, [3]))
+
+
 def test_rows_without_words():
     assert BiRecurrent(4, 3)(torch.zeros(2, 2, 4), [0, 2]).shape == (2, 2, 6)
 

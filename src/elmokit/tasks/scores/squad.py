@@ -1,8 +1,8 @@
 """Scores of span question answering: exact match and F1 by SQuAD's own rules (Rajpurkar et al. 2016).
 
-Answers as text arrive; percentages leave. Before they are compared, answers are put in small letters and lose their
-ASCII punctuation, the English articles and superfluous white space; F1 is over the words that are left, counted as
-often as they come. A question with several reference answers counts with the best of them.
+Answers as text arrive; shares from 0 to 1 leave. Before they are compared, answers are put in small letters and lose
+their ASCII punctuation, the English articles and superfluous white space; F1 is over the words that are left, counted
+as often as they come. A question with several reference answers counts with the best of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def squad_scores(predicted: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Percentages over all questions: `exact_match` and `f1`.
+    """Means over all questions, from 0 to 1: `exact_match` and `f1`.
 
     Arguments:
         predicted: an answer a question; an empty one where there is none.
@@ -29,7 +29,7 @@ def squad_scores(predicted: Sequence[str], references: Sequence[Sequence[str]]) 
 
     Example:
         >>> squad_scores(["the Eiffel Tower", "in 1889"], [["Eiffel Tower!"], ["1889", "March 1889"]])
-        {'exact_match': 50.0, 'f1': 83.33333333333334}
+        {'exact_match': 0.5, 'f1': 0.8333333333333333}
     """
     if len(predicted) != len(references):
         raise InputError(f"{len(predicted)} answers came for {len(references)} questions: give one a question")
@@ -41,7 +41,7 @@ def squad_scores(predicted: Sequence[str], references: Sequence[Sequence[str]]) 
     pairs = list(zip(predicted, references, strict=True))
     matches = sum(max(exact_match(answer, reference) for reference in correct) for answer, correct in pairs)
     f1 = sum(max(answer_f1(answer, reference) for reference in correct) for answer, correct in pairs)
-    return {"exact_match": 100 * matches / len(pairs), "f1": 100 * f1 / len(pairs)}
+    return {"exact_match": matches / len(pairs), "f1": f1 / len(pairs)}
 
 
 def exact_match(answer: str, reference: str) -> bool:
