@@ -67,6 +67,11 @@ class TaskModel(nn.Module, ABC):
         """The examples of a file in one of the task's formats."""
 
     @classmethod
+    def read_train(cls, path: str | os.PathLike[str], *, config: Any, problems: Problems) -> Iterator[Any]:  # noqa: ANN401
+        """The examples of a file to learn from, where a task learns from more than it is scored on."""
+        return cls.read(path, config=config, problems=problems)
+
+    @classmethod
     @abstractmethod
     def build(cls: type[Self], config: Any, examples: Sequence[Any], inputs: WordInputs) -> Self:  # noqa: ANN401
         """A fresh model, its label vocabularies taken from training examples."""

@@ -115,7 +115,7 @@ class TrainingConfig:
         schedule: `"plateau"` (halved when the score stops rising), `"constant"`, or `"slanted"` (ULMFiT's triangle).
         plateau: epochs without a better score after which the learning rate is halved.
         average: share kept at each step of a running average of the weights that is used for scores; 0 for none.
-        share: of the training examples that are used, drawn by the seed.
+        share: of the training file's examples that are learned from, drawn by the seed.
         seed: decides every random number.
     """
 

@@ -25,7 +25,7 @@ from elmokit.nn.scalar_mix import ScalarMix
 from elmokit.nn.word_encoder import CharCnn
 from elmokit.tasks.config import InputConfig
 from elmokit.tasks.layers import ElmoSource, LayerStore
-from elmokit.vectors import WordVectors, read_vectors
+from elmokit.vectors import WordVectors, read_vectors, vectors_width
 
 __all__ = ["WordBatch", "WordInputs"]
 
@@ -115,12 +115,27 @@ class WordInputs(nn.Module):
             elmo: the model that `config.elmo` names.
             vectors: gensim's KeyedVectors instead of the file that the config names.
         """
+        inputs = cls.without_words(config, elmo=elmo, vectors=vectors)
+        inputs.read_vectors(sentences, vectors)
+        return inputs
+
+    @classmethod
+    def without_words(cls, config: InputConfig, *, elmo: ElmoSource | None = None, vectors: Any = None) -> WordInputs:  # noqa: ANN401
+        """The features with a static table of the right width that knows no word yet."""
         source = config.vectors if vectors is None else vectors
-        if source is None:
-            return cls(config, elmo=elmo)
+        empty_VE = None if source is None else torch.zeros(0, vectors_width(source))
+        return cls(config, vectors_VE=empty_VE, elmo=elmo)
+
+    def read_vectors(self, sentences: Iterable[Sequence[str]], vectors: Any = None) -> None:  # noqa: ANN401
+        """Fill the static table with the vectors of the words of these sentences, and of common ones."""
+        if self.vectors is None:
+            return
         needed = {form for words in sentences for word in words for form in (word, word.lower())}
+        source = self.config.vectors if vectors is None else vectors
         found: WordVectors = read_vectors(source, only=needed, first=COMMON_WORDS)
-        return cls(config, words=found.words, vectors_VE=found.table_VE, elmo=elmo)
+        self.words = found.words
+        self._rows = {word: row for row, word in enumerate(self.words, start=1)}
+        self.vectors = _table(found.table_VE, learns=self.config.train_vectors).to(self.device)
 
     @property
     def dim(self) -> int:

@@ -107,7 +107,6 @@ def train_task(
         raise InputError(f"expected examples to learn from and to choose by, found {len(train)} and {len(dev)}")
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     model.to(place)
-    train = part_of(train, config.share, config.seed)
     results = Results(model.name, model.config.to_dict(), dataclasses.asdict(config), model.metric)
     results.num_train = len(train)
     results.device = torch.cuda.get_device_name(place) if place.type == "cuda" else "cpu"
