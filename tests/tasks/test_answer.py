@@ -147,6 +147,12 @@ def test_files_and_their_limits(tmp_path):
         tiny_model(longest_passage=4).example_of("Ann lives in Rome.", "Who?", segmenter=RuleSegmenter())
 
 
+@pytest.mark.parametrize(("texts", "lacks"), [((" ", "Who?"), "passage"), (("Ann.", ""), "question")])
+def test_typed_text_without_words(texts, lacks):
+    with pytest.raises(InputError, match=f"expected a {lacks}, found no words"):
+        tiny_model().example_of(*texts, segmenter=RuleSegmenter())
+
+
 @pytest.mark.parametrize("wrong", [{"hidden": 0}, {"longest_answer": 0}, {"dropout": 1.0}, {"places": "nowhere"}])
 def test_settings_that_cannot_be(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):

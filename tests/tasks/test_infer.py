@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from elmokit.config import ElmoConfig
-from elmokit.errors import ConfigError
+from elmokit.errors import ConfigError, InputError
 from elmokit.model import Elmo
 from elmokit.segment import RuleSegmenter
 from elmokit.tasks.base import load_task
@@ -104,6 +104,17 @@ def test_labels_that_cannot_be_used(tmp_path):
     problems = Problems(skips=True)
     assert model.usable(found, problems) == found[:1]
     assert problems.num_bad == 2
+
+
+def test_no_labels_to_learn():
+    with pytest.raises(InputError, match="expected labels"):
+        tiny_model([PairExample(["a"], ["b"])])
+
+
+@pytest.mark.parametrize(("texts", "lacks"), [((" ", "b"), "premise"), (("a", ""), "hypothesis")])
+def test_typed_text_without_words(texts, lacks):
+    with pytest.raises(InputError, match=f"expected a {lacks}, found no words"):
+        tiny_model(examples(9, seed=6)).example_of(*texts, segmenter=RuleSegmenter())
 
 
 @pytest.mark.parametrize("wrong", [{"hidden": 0}, {"dropout": 1.0}])

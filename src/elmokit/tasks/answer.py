@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import torch
@@ -26,7 +26,7 @@ from elmokit.errors import InputError
 from elmokit.segment import Segmenter
 from elmokit.tasks.attention import AttentionFlow, SelfAttention
 from elmokit.tasks.base import TaskModel
-from elmokit.tasks.config import TaskConfig, TrainingConfig, check
+from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.squad import Passage, QuestionExample, read_questions
 from elmokit.tasks.inputs import WordInputs
@@ -53,6 +53,7 @@ class AnswerConfig(TaskConfig):
             the answer's text stands.
     """
 
+    inputs: InputConfig = field(default_factory=lambda: InputConfig(character_filters=100, elmo_at="both"))
     hidden: int = 100
     dropout: float = 0.2
     longest_answer: int = 20
@@ -82,10 +83,10 @@ class Answer(TaskModel):
         epochs=12, patience=3, batch_size=96, batch_words=40_000, learning_rate=2e-3, average=0.999, plateau=1
     )
     texts = ("passage", "question")
+    config: AnswerConfig
 
     def __init__(self, config: AnswerConfig, inputs: WordInputs) -> None:
         super().__init__(config, inputs)
-        self.config: AnswerConfig = config
         hidden, both = config.hidden, 2 * config.hidden
         encoded = both + inputs.output_dim
         self.dropout = VariationalDropout(config.dropout)
@@ -101,11 +102,7 @@ class Answer(TaskModel):
 
     @classmethod
     def read(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        config: AnswerConfig,
-        problems: Problems,
+        cls, path: str | os.PathLike[str], *, config: AnswerConfig, problems: Problems
     ) -> Iterator[QuestionExample]:
         """The questions of a SQuAD file."""
         for example in read_questions(path, problems=problems):
@@ -200,10 +197,12 @@ class Answer(TaskModel):
     def example_of(self, *texts: str, segmenter: Segmenter) -> QuestionExample:
         """A typed question about a typed passage."""
         passage = Passage.of(texts[0], segmenter)
+        question = [word.text for sentence in segmenter(texts[1]) for word in sentence]
+        if not passage.num_words or not question:
+            raise InputError(f"expected a {'question' if passage.num_words else 'passage'}, found no words")
         complaint = _too_long(passage, self.config.longest_passage)
         if complaint is not None:
             raise InputError(complaint)
-        question = [word.text for sentence in segmenter(texts[1]) for word in sentence]
         return QuestionExample(passage, question, source="typed")
 
     def show(self, example: QuestionExample, prediction: dict[str, Any]) -> str:

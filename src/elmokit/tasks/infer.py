@@ -14,17 +14,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from elmokit.errors import InputError
 from elmokit.segment import Segmenter
 from elmokit.tasks.attention import soft_alignment
 from elmokit.tasks.base import TaskModel
-from elmokit.tasks.config import TaskConfig, TrainingConfig, check
+from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.snli import PairExample, read_pairs
 from elmokit.tasks.inputs import WordInputs
@@ -44,6 +45,7 @@ class InferConfig(TaskConfig):
         dropout: at the input of each biLSTM and of each of the last two layers.
     """
 
+    inputs: InputConfig = field(default_factory=lambda: InputConfig(character_filters=64, elmo_at="both"))
     hidden: int = 200
     dropout: float = 0.5
 
@@ -69,6 +71,7 @@ class Infer(TaskModel):
         epochs=30, patience=6, batch_size=32, batch_words=4000, learning_rate=4e-4, clip_norm=10.0, plateau=2
     )
     texts = ("premise", "hypothesis")
+    config: InferConfig
 
     def __init__(self, config: InferConfig, inputs: WordInputs, labels: Sequence[str]) -> None:
         super().__init__(config, inputs)
@@ -94,7 +97,10 @@ class Infer(TaskModel):
     @classmethod
     def build(cls, config: InferConfig, examples: Sequence[PairExample], inputs: WordInputs) -> Infer:
         """A fresh model for the labels of these pairs."""
-        return cls(config, inputs, sorted({example.label for example in examples if example.label is not None}))
+        labels = sorted({example.label for example in examples if example.label is not None})
+        if not labels:
+            raise InputError("expected labels to learn, found none")
+        return cls(config, inputs, labels)
 
     @classmethod
     def from_extra(cls, config: InferConfig, inputs: WordInputs, extra: dict[str, Any]) -> Infer:
@@ -150,6 +156,8 @@ class Infer(TaskModel):
     def example_of(self, *texts: str, segmenter: Segmenter) -> PairExample:
         """The pair of a typed premise and hypothesis."""
         premise, hypothesis = ([word.text for part in segmenter(text) for word in part] for text in texts)
+        if not premise or not hypothesis:
+            raise InputError(f"expected a {'hypothesis' if premise else 'premise'}, found no words")
         return PairExample(premise, hypothesis, source="typed")
 
     def show(self, example: PairExample, prediction: dict[str, Any]) -> str:
