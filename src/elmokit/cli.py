@@ -24,6 +24,7 @@ from elmokit.commands.embed import Embed
 from elmokit.commands.evaluate import Evaluate
 from elmokit.commands.info import Info
 from elmokit.commands.predict import Predict
+from elmokit.commands.task import TASK_COMMANDS, TASK_SUMMARY
 from elmokit.commands.train import Train
 from elmokit.errors import ElmoError
 
@@ -38,6 +39,7 @@ COMMANDS: dict[str, type[Command]] = {
     "predict": Predict,
     "train": Train,
 }
+GROUPS: dict[str, tuple[dict[str, type[Command]], str]] = {"task": (TASK_COMMANDS, TASK_SUMMARY)}
 SUMMARY = """ELMo: a vector for each word in its sentence.
 
 elmo compare   how alike is one word across sentences
@@ -47,6 +49,7 @@ elmo convert   from one model format to another
 elmo evaluate  how well a model predicts a text
 elmo predict   next words, previous words, substitutes of a word
 elmo train     a new model from your own text
+elmo task      names, classes, answers … with a task model
 
 `elmo COMMAND --help` explains a command; `elmo --version` tells the version."""
 
@@ -81,17 +84,29 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parse(arguments: Sequence[str]) -> Command | int:
     """The chosen command with its options, or the exit code when there is nothing to run."""
     name, *rest = arguments
-    if name not in COMMANDS:
-        warn(f"expected a command, one of {', '.join(COMMANDS)}, found {name!r}; see elmo --help")
+    if name not in GROUPS:
+        return _parse_one_of(COMMANDS, arguments, program="elmo")
+    commands, summary = GROUPS[name]
+    if not rest or rest[0] in ("-h", "--help"):
+        sys.stdout.write(summary + "\n")
+        return 0
+    return _parse_one_of(commands, rest, program=f"elmo {name}")
+
+
+def _parse_one_of(commands: dict[str, type[Command]], arguments: Sequence[str], *, program: str) -> Command | int:
+    name, *rest = arguments
+    if name not in commands:
+        known = [*commands, *GROUPS] if commands is COMMANDS else commands
+        warn(f"expected a command, one of {', '.join(known)}, found {name!r}; see {program} --help")
         return BAD_INPUT
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
-            return tyro.cli(COMMANDS[name], prog=f"elmo {name}", args=rest, config=(tyro.conf.FlagCreatePairsOff,))
+            return tyro.cli(commands[name], prog=f"{program} {name}", args=rest, config=(tyro.conf.FlagCreatePairsOff,))
     except SystemExit as stop:
         if not stop.code:
             return 0  # --help was asked for and printed
-        warn(f"{_one_line(complaint.getvalue())}; see elmo {name} --help")
+        warn(f"{_one_line(complaint.getvalue())}; see {program} {name} --help")
         return BAD_INPUT
 
 

@@ -30,10 +30,10 @@ class InputConfig:
     """What a task model is told about each word.
 
     Arguments:
-        vectors: a file of word vectors (GloVe or word2vec text), `None` for none.
+        vectors: a file of word vectors: GloVe or word2vec text, packed or not.
         train_vectors: whether those vectors learn.
         character_filters: channels of a small character CNN that learns with the task, 0 for none.
-        elmo: the source of an ELMo model, `None` for none.
+        elmo: an ELMo model: a bundled name, a folder, a .zip or a hub id.
         elmo_at: where its vectors come in: `"input"` of the contextual layer, its `"output"`, `"both"`, or `"none"`.
         elmo_layers: `"mix"` (learned weights), `"average"`, `"top"`, or a layer number.
         elmo_l2: strength of the penalty that holds the weights of a mix near equal (1 or 0.001 in the paper).
