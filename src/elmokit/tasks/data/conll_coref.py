@@ -14,6 +14,7 @@ document with a line that cannot be read is left out whole.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field
 
 from elmokit.tasks.data import Example, Problems, text_lines
 
-__all__ = ["CorefExample", "Mention", "read_conll_coref"]
+__all__ = ["CorefExample", "Mention", "cut", "read_conll_coref"]
 
 Mention = tuple[int, int]
 """First and last word of a mention, counted from 0 over the whole document."""
@@ -41,11 +42,18 @@ class CorefExample(Example):
         sentences: its words.
         clusters: mentions that mean the same, each (first word, last word) counted over the whole document; `None` if
             nobody has said.
+        marks_single: whether the document also marks mentions that mean the same as no other.
     """
 
     name: str = ""
     sentences: tuple[tuple[str, ...], ...]
     clusters: tuple[tuple[Mention, ...], ...] | None = None
+    marks_single: bool = False
+
+    @property
+    def num_words(self) -> int:
+        """Words of the document."""
+        return sum(map(len, self.sentences))
 
 
 def read_conll_coref(path: str | os.PathLike[str], problems: Problems) -> Iterator[CorefExample]:
@@ -67,6 +75,38 @@ def read_conll_coref(path: str | os.PathLike[str], problems: Problems) -> Iterat
         elif not text.startswith("#"):
             document.add(number, text)
     yield from document.finished()
+
+
+def cut(document: CorefExample, max_words: int) -> list[tuple[int, CorefExample]]:
+    """A document in parts of at most so many words, cut between sentences where it can be; the first word of each too.
+
+    A mention that is cut through is lost; links between parts are.
+
+    Example:
+        >>> document = CorefExample(sentences=(("Ann", "left"), ("She", "ran")), clusters=(((0, 0), (2, 2)),))
+        >>> [(start, part.clusters) for start, part in cut(document, 3)]
+        [(0, (((0, 0),),)), (2, (((0, 0),),))]
+    """
+    groups: list[list[tuple[str, ...]]] = []
+    room = 0
+    for sentence in document.sentences:
+        for words in (sentence[first : first + max_words] for first in range(0, len(sentence), max_words)):
+            if len(words) > room:
+                groups.append([])
+                room = max_words
+            groups[-1].append(words)
+            room -= len(words)
+    parts, start = [], 0
+    for group in groups:
+        end = start + sum(map(len, group))
+        clusters = document.clusters and tuple(
+            inside
+            for cluster in document.clusters
+            if (inside := tuple((a - start, b - start) for a, b in cluster if start <= a and b < end))
+        )
+        parts.append((start, dataclasses.replace(document, sentences=tuple(group), clusters=clusters)))
+        start = end
+    return parts
 
 
 @dataclass
@@ -131,6 +171,7 @@ class _Document:
                 name=self.name or os.path.basename(self.path),
                 sentences=tuple(self.sentences),
                 clusters=tuple(tuple(mentions) for mentions in self.clusters.values()),
+                marks_single=any(len(mentions) == 1 for mentions in self.clusters.values()),
                 source=f"{self.path}:{self.first_line}",
             )
 
