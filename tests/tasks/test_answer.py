@@ -17,6 +17,7 @@ from elmokit.tasks.data import Problems
 from elmokit.tasks.data.squad import Passage, QuestionExample
 from elmokit.tasks.inputs import WordInputs
 from elmokit.tasks.layers import ElmoSource
+from elmokit.tasks.train import main
 from elmokit.tasks.training import train_task
 
 NAMES = ["Ann", "Bob", "Cleo", "Dan", "Eve", "Finn"]
@@ -101,9 +102,9 @@ def test_every_place_or_the_marked_ones_count():
 
 def test_learns_where_people_live(tmp_path):
     model = tiny_model()
-    config = TrainingConfig(epochs=14, patience=14, batch_size=16, learning_rate=1e-2, average=0.5)
+    config = TrainingConfig(epochs=12, patience=12, batch_size=32, learning_rate=2e-2, average=0.5)
     dev = examples(30, seed=3)
-    results = train_task(model, examples(128, seed=2), dev, config=config, folder=tmp_path / "answer")
+    results = train_task(model, examples(192, seed=2), dev, config=config, folder=tmp_path / "answer")
     assert results.dev["f1"] > 0.75, results.history  # 1 of 3 towns by chance
     loaded = load_task(tmp_path / "answer", device="cpu")
     assert_alike(loaded.predict_all(dev[:8]), model.predict_all(dev[:8]))
@@ -145,6 +146,36 @@ def test_files_and_their_limits(tmp_path):
     assert problems.num_bad == 2
     with pytest.raises(InputError, match="5 words"):
         tiny_model(longest_passage=4).example_of("Ann lives in Rome.", "Who?", segmenter=RuleSegmenter())
+
+
+def test_from_files_to_a_model(tmp_path, capsys):
+    path = tmp_path / "squad.json"
+    found = examples(4, seed=5)
+    entries = [
+        {
+            "context": example.passage.text,
+            "qas": [
+                {
+                    "id": example.name,
+                    "question": " ".join(example.question),
+                    "answers": [
+                        {"text": example.answers[0], "answer_start": example.passage.text.find(example.answers[0])}
+                    ],
+                }
+            ],
+        }
+        for example in found
+    ]
+    entries[0]["qas"][0]["answers"][0]["answer_start"] += 1
+    path.write_text(json.dumps({"data": [{"paragraphs": entries}]}))
+    arguments = ["answer", "--train", str(path), "--dev", str(path), "-o", str(tmp_path / "out"), "--epochs", "1"]
+    own = ["--set", "hidden=4", "--set", "places=marked"]
+    assert main([*arguments, *own]) == 2
+    assert "data[0].paragraphs[0].qas[0]: the answer" in capsys.readouterr().err
+    assert main([*arguments, *own, "--skip-bad"]) == 0
+    model = load_task(tmp_path / "out", device="cpu")
+    assert (model.config.hidden, model.config.places, model.config.inputs.elmo_at) == (4, "marked", "both")
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["num_train"] == 3
 
 
 @pytest.mark.parametrize(("texts", "lacks"), [((" ", "Who?"), "passage"), (("Ann.", ""), "question")])

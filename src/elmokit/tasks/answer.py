@@ -29,7 +29,7 @@ from elmokit.tasks.base import TaskModel
 from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.squad import Passage, QuestionExample, read_questions
-from elmokit.tasks.inputs import WordInputs
+from elmokit.tasks.inputs import WordBatch, WordInputs
 from elmokit.tasks.passages import joined_sentences
 from elmokit.tasks.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.squad import squad_scores
@@ -80,7 +80,7 @@ class Answer(TaskModel):
     metric = "f1"
     Config = AnswerConfig
     training_config = TrainingConfig(
-        epochs=12, patience=3, batch_size=96, batch_words=40_000, learning_rate=2e-3, average=0.999, plateau=1
+        epochs=10, patience=3, batch_size=96, batch_words=40_000, learning_rate=1.5e-3, average=0.999, plateau=1
     )
     texts = ("passage", "question")
     config: AnswerConfig
@@ -140,25 +140,31 @@ class Answer(TaskModel):
 
     def forward(self, batch: Sequence[QuestionExample]) -> tuple[Tensor, Tensor, Tensor]:
         """Scores of each word as the first and as the last of the answer (B, W), and the mask of words (B, W)."""
-        shared = {id(example.passage): example.passage for example in batch}
-        rows = {key: row for row, key in enumerate(shared)}
-        sentences = [words for passage in shared.values() for words in passage.sentences]
-        passages = joined_sentences(self.inputs(sentences), [len(passage.sentences) for passage in shared.values()])
+        passages_BWD, mask_BW, lengths = self._passages(batch)
         questions = self.inputs([example.question for example in batch])
-        passages_PWD = passages.joined(self.encoder(self.dropout(passages.features_BWF), passages.lengths))
-        questions_BVD = questions.joined(self.encoder(self.dropout(questions.features_BWF), questions.lengths))
-
-        passage_of = [rows[id(example.passage)] for example in batch]
-        chosen_B = torch.tensor(passage_of, device=self.device)
-        mask_BW, lengths = passages.mask_BW[chosen_B], [passages.lengths[row] for row in passage_of]
         read_BWD = self.flow(
-            self.dropout(passages_PWD[chosen_B]), self.dropout(questions_BVD), mask_BW, questions.mask_BW
+            self.dropout(passages_BWD), self.dropout(self._encoded(questions)), mask_BW, questions.mask_BW
         )
         words_BWH = self._reread(F.relu(self.flow_projection(read_BWD)), mask_BW, lengths)
         starts_BWH = self.start_reader(self.dropout(words_BWH), lengths)
         ends_BWH = self.end_reader(self.dropout(torch.cat([words_BWH, starts_BWH], dim=2)), lengths)
-        start_BW, end_BW = self.start_score(starts_BWH).squeeze(2), self.end_score(ends_BWH).squeeze(2)
-        return start_BW, end_BW, mask_BW
+        return self.start_score(starts_BWH).squeeze(2), self.end_score(ends_BWH).squeeze(2), mask_BW
+
+    def _passages(self, batch: Sequence[QuestionExample]) -> tuple[Tensor, Tensor, list[int]]:
+        """The encoded passage of each question, with its mask and number of words; each passage is encoded once."""
+        shared = {id(example.passage): example.passage for example in batch}
+        sentences = [words for passage in shared.values() for words in passage.sentences]
+        counts = [len(passage.sentences) for passage in shared.values()]
+        passages = joined_sentences(self.inputs(sentences), counts)
+        rows = {key: row for row, key in enumerate(shared)}
+        chosen = [rows[id(example.passage)] for example in batch]
+        chosen_B = torch.tensor(chosen, device=self.device)
+        encoded_BWD = self._encoded(passages).index_select(0, chosen_B)
+        return encoded_BWD, passages.mask_BW.index_select(0, chosen_B), [passages.lengths[row] for row in chosen]
+
+    def _encoded(self, words: WordBatch) -> Tensor:
+        """Words in their context, by the biGRU that passages and questions share."""
+        return words.joined(self.encoder(self.dropout(words.features_BWF), words.lengths))
 
     def _reread(self, words_BWH: Tensor, mask_BW: Tensor, lengths: Sequence[int]) -> Tensor:
         """The passage, to which what it finds in itself is added."""
