@@ -199,7 +199,7 @@ class TaskPredict(Command):
     ] = ()
     """What to predict for, in quotes."""
     file: MaybeFile = None
-    """A file of such texts, one a line; - for standard input."""
+    """A file of such texts, one a line; blank lines do not count, - is standard input."""
     tokenised: bool = False
     """Words stand between spaces; take them as they are."""
     elmo: ElmoAgain = None
@@ -232,6 +232,8 @@ class TaskPredict(Command):
         for start in range(0, len(self.texts), count):
             yield model.example_of(*self.texts[start : start + count], segmenter=segmenter)
         for line in [] if self.file is None else LineReader([self.file]):
+            if not line.raw.strip():
+                continue
             fields = line.text().split("\t") if count > 1 else [line.text()]
             if len(fields) != count:
                 raise InputError(f"{line.place}: expected {needed} with a tab between, found {len(fields)} field(s)")

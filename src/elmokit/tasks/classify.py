@@ -170,7 +170,9 @@ class Classifier(TaskModel):
         """A typed sentence."""
         (text,) = texts
         words = tuple(word.text for sentence in segmenter(text) for word in sentence)
-        return LabelledSentence(words=words, source=text)
+        if not words:
+            raise InputError(f"expected a sentence, found no words in {text!r}")
+        return LabelledSentence(words=words, source="typed")
 
     def show(self, example: LabelledSentence, prediction: dict[str, Any]) -> str:
         """The class, its probability, the text."""

@@ -85,8 +85,7 @@ class Tagger(TaskModel):
         self.has_spans = is_iob(self.labels)
         self._numbers = {label: number for number, label in enumerate(self.labels)}
         self.dropout = VariationalDropout(config.dropout)
-        widths = [inputs.dim] + [2 * config.hidden] * (config.num_layers - 1)
-        self.contextual = nn.ModuleList(BiRecurrent(width, config.hidden) for width in widths)
+        self.contextual = BiRecurrent(inputs.dim, config.hidden, num_layers=config.num_layers, dropout=config.dropout)
         self.to_labels = nn.Linear(2 * config.hidden + inputs.output_dim, len(self.labels))
         self.crf = _crf(self.labels, has_spans=self.has_spans) if config.use_crf else None
 
@@ -167,7 +166,10 @@ class Tagger(TaskModel):
     def example_of(self, *texts: str, segmenter: Segmenter) -> TaggedSentence:
         """A typed sentence."""
         (text,) = texts
-        return TaggedSentence(words=tuple(word.text for sentence in segmenter(text) for word in sentence), source=text)
+        words = tuple(word.text for sentence in segmenter(text) for word in sentence)
+        if not words:
+            raise InputError(f"expected a sentence, found no words in {text!r}")
+        return TaggedSentence(words=words, source="typed")
 
     def show(self, example: TaggedSentence, prediction: Sequence[str]) -> str:
         """Spans in brackets, or each word with its label."""
@@ -184,9 +186,7 @@ class Tagger(TaskModel):
 
     def _logits(self, batch: Sequence[TaggedSentence]) -> tuple[Tensor, Tensor]:
         words = self.inputs([example.words for example in batch])
-        hidden_BWH = words.features_BWF
-        for layer in self.contextual:
-            hidden_BWH = layer(self.dropout(hidden_BWH), words.lengths)
+        hidden_BWH = self.contextual(self.dropout(words.features_BWF), words.lengths)
         return self.to_labels(words.joined(self.dropout(hidden_BWH))), words.mask_BW
 
 

@@ -50,9 +50,13 @@ def read_columns(
         [(('Ann', 'sat'), ('I-PER', 'O')), (('Here',), ('O',))]
     """
     problems = problems or Problems()
+    has_comments = True  # until a sentence without any says otherwise: "#" may be a word of its own
     for block in blocks(text_lines(path, problems)):
         lines = [(number, text) for number, text in block if not text.startswith(DOCUMENT_LINES)]
-        if lines and _is_conllu(lines):
+        if has_comments and all(text.startswith("# ") for _, text in lines):
+            continue
+        has_comments = _is_conllu(lines)
+        if has_comments:
             lines = [(number, text) for number, text in lines if not text.startswith("#")]
             found = _read_conllu(path, lines, column, problems)
         else:
