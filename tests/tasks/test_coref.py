@@ -100,6 +100,9 @@ def test_a_long_document_is_read_in_parts_and_says_so(trained, caplog):
     with caplog.at_level(logging.WARNING):
         (said,) = joined.predict_all([long])
     assert "long: 36 words, more than the 18 that are read at once: read in 2 parts" in caplog.text
+    caplog.clear()
+    assert joined.predict_all([long]) == [said]
+    assert not caplog.text  # said once
     first, second = model.predict_all([whole, other])
     shifted = [[[18 + word for word in mention] for mention in cluster] for cluster in second["clusters"]]
     assert said["clusters"] == first["clusters"] + shifted

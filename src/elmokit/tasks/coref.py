@@ -60,7 +60,7 @@ class CorefConfig(TaskConfig):
     max_width: int = 12
     spans_a_word: float = 0.3
     num_antecedents: int = 50
-    max_words: int = 3000
+    max_words: int = 4000
     train_words: int = 1000
     dropout: float = 0.3
 
@@ -91,7 +91,7 @@ class Coref(TaskModel):
     metric = "conll_f1"
     Config = CorefConfig
     training_config = TrainingConfig(
-        epochs=60, patience=12, plateau=4, batch_size=1, batch_words=3000, learning_rate=2e-3
+        epochs=60, patience=12, plateau=4, batch_size=1, batch_words=4000, learning_rate=2e-3
     )
     texts = ("document",)
     config: CorefConfig
@@ -99,6 +99,7 @@ class Coref(TaskModel):
     def __init__(self, config: CorefConfig, inputs: WordInputs, *, keeps_single: bool) -> None:
         super().__init__(config, inputs)
         self.keeps_single = keeps_single
+        self._told: set[str] = set()
         self.dropout = VariationalDropout(config.dropout)
         self.encoder = BiRecurrent(inputs.dim, config.hidden)
         dim = 2 * config.hidden + inputs.output_dim
@@ -149,14 +150,7 @@ class Coref(TaskModel):
         for example in batch:
             parts = cut(example, self.config.max_words)
             if len(parts) > 1:
-                log.warning(
-                    "%s: %s words, more than the %s that are read at once: read in %d parts, between which no mentions "
-                    "are linked",
-                    example.name or example.source,
-                    f"{example.num_words:,}",
-                    f"{self.config.max_words:,}",
-                    len(parts),
-                )
+                self._tell_of_parts(example, len(parts))
             clusters = [
                 [[start + word for word in mention] for mention in cluster]
                 for start, part in parts
@@ -187,6 +181,16 @@ class Coref(TaskModel):
             if len(cluster) > 1
         ]
         return "\n".join(lines) or "no two mentions that mean the same found"
+
+    def _tell_of_parts(self, example: CorefExample, num_parts: int) -> None:
+        """Once a document, however often it is scored."""
+        name = example.name or example.source
+        if name not in self._told:
+            self._told.add(name)
+            log.warning(
+                f"{name}: {example.num_words:,} words, more than the {self.config.max_words:,} that are read at once: "
+                f"read in {num_parts} parts, between which no mentions are linked"
+            )
 
     def _mentions(self, part: CorefExample) -> tuple[Tensor, Tensor, Tensor]:
         """Vectors (T, V, S) and scores (T, V) of all spans, and which of them there are (T, V)."""
