@@ -62,7 +62,9 @@ def parsed(arguments: Sequence[str] | None = None) -> tuple[TaskConfig, Training
     parser.add_argument("--device", default=None, help="cpu, cuda, …")
     parser.add_argument("--skip-bad", action="store_true", help="count bad examples and go on")
     parser.add_argument("--results-only", action="store_true", help="write results.json and the log, no model")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the task's own")
+    parser.add_argument(
+        "--set", action="extend", nargs="+", default=[], metavar="NAME=VALUE", help="settings of the task's own"
+    )
     for setting in common_settings():
         explained = setting.help.replace("%", "%%")
         parser.add_argument(setting.option, dest=setting.name, default=None, metavar=setting.metavar, help=explained)
