@@ -1,4 +1,9 @@
+import tempfile
+from pathlib import Path
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from elmokit.errors import InputError
 from elmokit.tasks.data import Problems
@@ -86,3 +91,34 @@ def test_a_document_with_a_ragged_line_is_left_out_whole(tmp_path, bad):
 
 def test_an_empty_file_has_no_documents(tmp_path):
     assert list(read_conll_coref(written(tmp_path), Problems())) == []
+
+
+def test_sentences_may_differ_in_their_columns(tmp_path):
+    """CoNLL-2012 has a column more for each predicate of the sentence."""
+    path = tmp_path / "wide.conll"
+    path.write_text("a 0 0 She (V*) (1)\na 0 1 ran * -\n\na 0 0 He (1)\n", encoding="utf-8")
+    (document,) = read_conll_coref(path, Problems())
+    assert document.clusters == (((0, 0), (2, 2)),)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7), st.integers(0, 2)), max_size=8))
+def test_what_is_written_is_read(drawn):
+    mentions = {}
+    for start, end, entity in drawn:
+        crosses = any(start < a <= end < b or a < start <= b < end for a, b in mentions)
+        if start <= end and not crosses:
+            mentions.setdefault((start, end), entity)
+    rows = []
+    for place in range(8):
+        begins = [f"({entity}" for (a, b), entity in mentions.items() if a == place < b]
+        alone = [f"({entity})" for (a, b), entity in mentions.items() if a == place == b]
+        ends = [f"{entity})" for (a, b), entity in mentions.items() if a < place == b]
+        rows.append(f"d 0 {place} w{place} {'|'.join(begins + alone + ends) or '-'}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "d.conll")
+        path.write_text("\n".join(rows), encoding="utf-8")
+        (document,) = read_conll_coref(path, Problems())
+    expected = {frozenset(span for span, entity in mentions.items() if entity == one) for one in mentions.values()}
+    assert {frozenset(cluster) for cluster in document.clusters} == expected
+    assert document.marks_single == any(len(cluster) == 1 for cluster in expected)

@@ -124,7 +124,7 @@ class _Document:
     lines: list[int] = field(default_factory=list)
     begun: dict[str, list[int]] = field(default_factory=dict)
     mentions: list[tuple[int, int, str]] = field(default_factory=list)
-    num_columns: int | None = None
+    num_columns: int | None = None  # CoNLL-2012 has a column more for each predicate of a sentence
     is_bad: bool = False
 
     def add(self, line: int, text: str) -> None:
@@ -134,7 +134,7 @@ class _Document:
             self._bad_line(line, f"expected at least {WORD_COLUMN + 2} columns, the fourth a word, found {text[:60]!r}")
             return
         if self.num_columns not in (None, len(columns)):
-            self._bad_line(line, f"expected {self.num_columns} columns as in the lines before, found {len(columns)}")
+            self._bad_line(line, f"expected {self.num_columns} columns as in the lines before it, found {len(columns)}")
             return
         self.num_columns = len(columns)
         self.words.append(columns[WORD_COLUMN].strip())
@@ -161,7 +161,7 @@ class _Document:
         if self.words:
             self.sentences.append(tuple(self.words))
             self.num_words += len(self.words)
-        self.words, self.lines, self.begun, self.mentions = [], [], {}, []
+        self.words, self.lines, self.begun, self.mentions, self.num_columns = [], [], {}, [], None
 
     def finished(self) -> Iterator[CorefExample]:
         """The document, if there is one."""
