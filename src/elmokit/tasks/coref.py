@@ -170,7 +170,7 @@ class Coref(TaskModel):
     def example_of(self, *texts: str, segmenter: Segmenter) -> CorefExample:
         """A typed document."""
         sentences = (tuple(word.text for word in sentence) for sentence in segmenter(texts[0]))
-        return CorefExample(sentences=tuple(words for words in sentences if words))
+        return CorefExample(sentences=tuple(words for words in sentences if words), name="the text")
 
     def show(self, example: CorefExample, prediction: CorefPrediction) -> str:
         """A line for each cluster of several mentions: `Alice (word 1) = she (word 5)`."""
