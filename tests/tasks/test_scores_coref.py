@@ -35,6 +35,24 @@ def test_the_example_of_the_scorer_paper():
     assert round(scores["ceaf_f1"], 2) == 0.52
 
 
+@pytest.mark.parametrize(
+    ("predicted", "muc", "b3", "ceaf"),
+    [
+        (["a", "bcx", "dy", "zw"], (1 / 3, 1 / 4), (10 / 18, 17 / 48), (2.2 / 3, 2.2 / 4)),  # A6
+        (["a", "bcx", "dy", "z"], (1 / 3, 1 / 3), (10 / 18, 17 / 42), (2.2 / 3, 2.2 / 4)),  # A7
+        (["a", "b", "c", "d", "e", "f"], (0, 0), (3 / 6, 1), None),  # A10
+        (["abcdef"], (1, 3 / 5), (1, 14 / 36), None),  # A11
+        (["a", "b", "d", "e", "x", "y", "z"], (0, 0), (13 / 36, 4 / 7), None),  # A12
+    ],
+)
+def test_cases_of_the_reference_scorer(predicted, muc, b3, ceaf):
+    """The key {a}, {b, c}, {d, e, f} of its own tests, with what it expects there (CEAF where it says)."""
+    scores = scores_of([set("a"), set("bc"), set("def")], [set(cluster) for cluster in predicted])
+    for name, expected in (("muc", muc), ("b3", b3), ("ceaf", ceaf)):
+        if expected is not None:
+            assert (scores[f"{name}_recall"], scores[f"{name}_precision"]) == pytest.approx(expected)
+
+
 def test_everything_in_one_cluster():
     """Two pairs joined wrongly: MUC sees one link too many, B³ half of every mention's cluster."""
     scores = scores_of([set("ab"), set("cd")], [set("abcd")])
