@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -82,17 +80,13 @@ def test_lost_rows_are_an_error(tmp_path):
         LayerStore(tmp_path, source())
 
 
-def test_two_processes_share_a_store(tmp_path, random_model):
-    code = (
-        "import sys, json; from elmokit.tasks.layers import LayerStore, open_elmo; "
-        "print(LayerStore(sys.argv[1], open_elmo(sys.argv[2])).add(json.loads(sys.argv[3])))"
-    )
-    parts = [SENTENCES[:3], SENTENCES[1:]]
-    commands = [[sys.executable, "-c", code, str(tmp_path), str(random_model), json.dumps(part)] for part in parts]
-    workers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
-    counts = [int(worker.communicate()[0]) for worker in workers]
+def test_several_share_a_store(tmp_path):
+    """Threads with a store each, like processes: the lock belongs to an open file."""
+    with ThreadPoolExecutor(4) as pool:
+        parts = [SENTENCES[:3], SENTENCES[1:], SENTENCES, SENTENCES[::-1]]
+        counts = list(pool.map(lambda part: LayerStore(tmp_path, source()).add(part), parts))
     assert sum(counts) == 4
-    store = LayerStore(tmp_path, open_elmo(str(random_model)))
+    store = LayerStore(tmp_path, source())
     assert all(words in store for words in SENTENCES)
     assert (store.folder / "index.bin").stat().st_size == RECORD.itemsize * 4
 
