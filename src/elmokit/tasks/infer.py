@@ -3,7 +3,8 @@
 Pairs of sentences arrive; a label each leaves. The model is ESIM (Chen et al. 2017): both sentences are read by one
 biLSTM; each word looks for its like in the other sentence and is compared with what it finds; a second biLSTM reads the
 comparisons; their mean and maximum over each sentence decide. With ELMo at the output, its vectors join what the first
-biLSTM has read, as in the paper.
+biLSTM has read, as in the paper. Other than in ESIM, words keep their features beside what the biLSTM has read: like
+words then find each other from the first step on, without which a few thousand pairs teach it little.
 
 A prediction is `{"label": str, "probabilities": {label: float}}`.
 
@@ -46,8 +47,8 @@ class InferConfig(TaskConfig):
     """
 
     inputs: InputConfig = field(default_factory=lambda: InputConfig(character_filters=64, elmo_at="both"))
-    hidden: int = 200
-    dropout: float = 0.5
+    hidden: int = 100
+    dropout: float = 0.3
 
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
@@ -68,7 +69,7 @@ class Infer(TaskModel):
     metric = "accuracy"
     Config = InferConfig
     training_config = TrainingConfig(
-        epochs=30, patience=6, batch_size=32, batch_words=4000, learning_rate=4e-4, clip_norm=10.0, plateau=2
+        epochs=30, patience=6, batch_size=32, batch_words=4000, learning_rate=1e-3, plateau=2
     )
     texts = ("premise", "hypothesis")
     config: InferConfig
@@ -79,7 +80,7 @@ class Infer(TaskModel):
         hidden = config.hidden
         self.dropout = VariationalDropout(config.dropout)
         self.encoder = BiRecurrent(inputs.dim, hidden)
-        self.comparison = nn.Linear(4 * (2 * hidden + inputs.output_dim), hidden)
+        self.comparison = nn.Linear(4 * (2 * hidden + inputs.output_dim + inputs.dim), hidden)
         self.composition = BiRecurrent(hidden, hidden)
         self.classifier = nn.Sequential(
             nn.Dropout(config.dropout),
@@ -127,7 +128,8 @@ class Infer(TaskModel):
         """The scores of each label (B, N), before the softmax."""
         # One call for both sides, so that both biLSTMs run once over 2B rows.
         words = self.inputs([example.premise for example in batch] + [example.hypothesis for example in batch])
-        encoded = words.joined(self.encoder(self.dropout(words.features_BWF), words.lengths))
+        features_BWF = self.dropout(words.features_BWF)
+        encoded = torch.cat([words.joined(self.encoder(features_BWF, words.lengths)), features_BWF], dim=2)
         premise_BWD, hypothesis_BWD = encoded.chunk(2)
         premise_BW, hypothesis_BW = words.mask_BW.chunk(2)
         in_hypothesis, in_premise = soft_alignment(premise_BWD, hypothesis_BWD, premise_BW, hypothesis_BW)
