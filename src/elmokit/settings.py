@@ -49,8 +49,13 @@ class Setting(NamedTuple):
         return METAVARS.get(self.type, "JSON") + ("|none" if self.is_optional and self.type is not str else "")
 
 
-def settings_of(part: type, *, leaves_out: Collection[str] = ()) -> list[Setting]:
+def settings_of(part: type, *, prefix: str = "", leaves_out: Collection[str] = ()) -> list[Setting]:
     """The fields of a dataclass as settings.
+
+    Arguments:
+        part: the dataclass.
+        prefix: put before their names, such as `"lstm."`.
+        leaves_out: fields that cannot be set.
 
     Example:
         >>> from elmokit.config import LstmConfig
@@ -59,7 +64,7 @@ def settings_of(part: type, *, leaves_out: Collection[str] = ()) -> list[Setting
     """
     texts, hints = _explanations(part), get_type_hints(part)
     return [
-        _setting(field.name, hints[field.name], texts.get(field.name, ""))
+        _setting(prefix + field.name, hints[field.name], texts.get(field.name, ""))
         for field in dataclasses.fields(part)
         if field.name not in leaves_out
     ]
@@ -77,7 +82,7 @@ def read_value(setting: Setting, text: str) -> Any:  # noqa: ANN401
         return None
     if setting.type is str:
         if setting.choices and text not in setting.choices:
-            raise ConfigError(f"{setting.option} is {text!r}: expected {setting.metavar}")
+            raise ConfigError(f"{setting.option} is {text!r}: use one of {', '.join(setting.choices)}")
         return text
     if setting.type is bool:
         if text.lower() in ("yes", "no", "true", "false"):
@@ -91,6 +96,7 @@ def read_value(setting: Setting, text: str) -> Any:  # noqa: ANN401
                 return float(value)
             if value == int(value):
                 return int(value)
+            raise ConfigError(f"{setting.option} is {text!r}: expected a whole number")
     raise ConfigError(f"{setting.option} is {text!r}: expected {setting.metavar}")
 
 

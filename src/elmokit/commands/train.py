@@ -15,8 +15,9 @@ from typing import Annotated, Any
 import tyro
 
 from elmokit.commands.base import Command
-from elmokit.pretrain.arguments import Setting, configured, settings
+from elmokit.pretrain.arguments import configured, settings
 from elmokit.pretrain.recipes import RECIPES
+from elmokit.settings import Setting
 
 __all__ = ["Train"]
 
