@@ -58,7 +58,7 @@ class ClassifyConfig(TaskConfig):
     words: Literal["blanks", "segment"] = "blanks"
     hidden: int = 150
     attends: bool = True
-    dropout: float = 0.4
+    dropout: float = 0.2
 
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
