@@ -101,6 +101,9 @@ def test_bad_examples_can_be_skipped(desk, capsys):
     assert "2 bad examples skipped, the first: dev:14: expected a word" in capsys.readouterr().err
     assert main(["task", "evaluate", "names", "dev", "--skip-bad"]) == 0
     assert "2 bad examples skipped" in capsys.readouterr().err
+    (desk / "odd").write_text("EU I-ORG\n", encoding="utf-8")
+    assert main(["task", "evaluate", "names", "odd", "--skip-bad"]) == 2
+    assert "found none" in capsys.readouterr().err
 
 
 def test_help_of_the_group(capsys):

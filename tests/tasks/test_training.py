@@ -110,6 +110,21 @@ def test_a_loss_that_is_no_number():
         train_task(model, [], EXAMPLES, config=QUICK, device="cpu")
 
 
+@pytest.mark.parametrize("method", ["loss", "predict"])
+def test_an_example_too_large_for_the_memory_is_named(method, monkeypatch):
+    def too_much(batch):
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory")
+
+    model = classifier()
+    long = LabelledSentence(words=("word",) * 99, label="good", source="book.txt:7")
+    monkeypatch.setattr(model, method, too_much)
+    with pytest.raises(MemoryError, match=r"book\.txt:7: no memory for a batch of .* 99 words"):
+        train_task(model, [long], [long], config=QUICK, device="cpu")
+    monkeypatch.setattr(model, method, lambda batch: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train_task(model, [long], [long], config=QUICK, device="cpu")
+
+
 def test_a_biLM_that_learns_goes_along(tmp_path, random_model):
     model = classifier(str(random_model), tune_elmo=True)
     before = model.inputs.elmo.fingerprint

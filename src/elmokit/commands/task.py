@@ -165,6 +165,7 @@ class TaskEvaluate(Command):
 
     def run(self) -> None:
         """Predict, compare, print."""
+        from elmokit.errors import InputError
         from elmokit.tasks.base import load_task
         from elmokit.tasks.data import Problems
         from elmokit.tasks.train import read_examples
@@ -174,6 +175,8 @@ class TaskEvaluate(Command):
         examples = model.usable(read_examples(type(model), self.file, model.config, problems), problems)
         if summary := problems.summary():
             warn(summary)
+        if not examples:
+            raise InputError(f"{self.file}: expected examples that this model can be scored on, found none")
         predictions = model.predict_all(examples)
         if self.predictions is not None:
             lines = (json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in predictions)

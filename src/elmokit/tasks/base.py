@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -38,6 +40,9 @@ __all__ = ["Prediction", "TaskModel", "load_task"]
 
 FORMAT_VERSION = 1
 FILES = ("config.json", "extra.json", "model.safetensors", "words.txt", "elmo", "results.json", "log.jsonl")
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|not enough memory|can't allocate memory", re.IGNORECASE
+)  # CUDA's, the CPU's
 Prediction = Any  # what goes through JSON; each task says what its own look like
 Self = TypeVar("Self", bound="TaskModel")
 
@@ -138,7 +143,10 @@ class TaskModel(nn.Module, ABC):
         results: list[Prediction] = [None] * len(examples)
         sizes = [self.size(example) for example in examples]
         for places in like_sizes(sizes, batch_size=batch_size, batch_words=batch_words):
-            for place, prediction in zip(places, self.predict([examples[place] for place in places]), strict=True):
+            batch = [examples[place] for place in places]
+            with self.memory_for(batch):
+                predictions = self.predict(batch)
+            for place, prediction in zip(places, predictions, strict=True):
                 results[place] = prediction
         self.train(was_training)
         return results
@@ -146,6 +154,20 @@ class TaskModel(nn.Module, ABC):
     def evaluate(self, examples: Sequence[Any], **sizes: int) -> dict[str, float]:
         """Scores on labelled examples."""
         return self.scores(examples, self.predict_all(examples, **sizes))
+
+    @contextmanager
+    def memory_for(self, batch: Sequence[Any]) -> Iterator[None]:
+        """Where memory runs out inside, a `MemoryError` that names the largest example of the batch."""
+        try:
+            yield
+        except (MemoryError, RuntimeError) as problem:
+            if not (isinstance(problem, MemoryError) or _OUT_OF_MEMORY.search(str(problem))):
+                raise
+            largest = max(batch, key=self.size)
+            raise MemoryError(
+                f"{largest.source}: no memory for a batch of {len(batch)} with this example of {self.size(largest):,} "
+                "words: make batches smaller (--batch-words, --batch-size), or split or leave out the example"
+            ) from problem
 
     @property
     def device(self) -> torch.device:

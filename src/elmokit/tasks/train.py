@@ -156,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config, training, options = parsed(arguments)
         results = train(options.pop("task"), config=config, training=training, report=report, **options)
-    except ElmoError as problem:
+    except (ElmoError, MemoryError) as problem:
         sys.stderr.write(f"elmokit: {' '.join(str(problem).split())}\n")
         return 2 if isinstance(problem, ValueError) else 1
     sys.stdout.write(json.dumps({"dev": results.dev, "test": results.test, "seconds": results.seconds}) + "\n")

@@ -200,8 +200,9 @@ def _learn(model: TaskModel, batches: Iterable[Sequence[Any]], optimiser: Optimi
     model.train()
     losses = []
     for batch in batches:
-        loss = model.loss(batch)
-        optimiser.step(loss + model.inputs.penalty())
+        with model.memory_for(batch):
+            loss = model.loss(batch)
+            optimiser.step(loss + model.inputs.penalty())
         weights.average()
         losses.append(loss.detach())
     return torch.stack(losses).mean().item()
