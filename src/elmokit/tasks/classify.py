@@ -81,7 +81,7 @@ class Classifier(TaskModel):
     name = "classify"
     metric = "accuracy"
     Config = ClassifyConfig
-    training_config = TrainingConfig(epochs=20, patience=5, batch_size=64, plateau=2)
+    training_config = TrainingConfig(epochs=20, patience=5, batch_size=32, learning_rate=2e-3, plateau=2)
     config: ClassifyConfig
 
     def __init__(self, config: ClassifyConfig, inputs: WordInputs, labels: Sequence[str]) -> None:
