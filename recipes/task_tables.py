@@ -78,7 +78,7 @@ SETS = {
     "coref": Set(
         "coref",
         {part: f"coref/litbank.{part}.conll" for part in ("train", "dev", "test")},
-        "",
+        "conll_f1",
         ("--skip-bad",),
         paper="OntoNotes 67.2 → 70.4 (9.8 %)",
     ),
@@ -261,7 +261,7 @@ def report(tables: list[str], runs: list[Run], out: Path) -> str:
 
 def scores_of(runs: list[dict], task: str, part: str) -> list[float]:
     scores = [run[part] or run["dev"] for run in runs]
-    return [100 * score[SETS[task].score or run["metric"]] for score, run in zip(scores, runs, strict=True)]
+    return [100 * score[SETS[task].score] for score in scores]
 
 
 def cell(found: dict, task: str, variant: str, part: str = "dev") -> str:

@@ -36,7 +36,7 @@ from elmokit.tasks.layers import ElmoSource, open_elmo
 if TYPE_CHECKING:
     from elmokit.segment import Segmenter
 
-__all__ = ["Prediction", "TaskModel", "load_task"]
+__all__ = ["FILES", "Prediction", "TaskModel", "like_sizes", "load_task"]
 
 FORMAT_VERSION = 1
 FILES = ("config.json", "extra.json", "model.safetensors", "words.txt", "elmo", "results.json", "log.jsonl")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from elmokit.tasks.data import Example, Problems, text_lines
 
-__all__ = ["LabelledSentence", "read_json_lines", "read_labelled_lines", "read_table"]
+__all__ = ["LabelledSentence", "is_json_lines", "read_json_lines", "read_labelled_lines", "read_table"]
 
 TEXT_NAMES = ("text", "sentence", "document", "question")
 LABEL_NAMES = ("label", "class", "category")
