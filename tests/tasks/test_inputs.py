@@ -33,6 +33,12 @@ def test_static_vectors_with_lower_case_for_want_of_better(vectors):
     assert learning.vectors.weight.grad.abs().sum() == 2
 
 
+def test_common_words_are_kept_for_text_that_comes_later(vectors, monkeypatch):
+    assert WordInputs.for_sentences(InputConfig(vectors=vectors), [["other"]]).words == ["the", "bank", "Bank", "other"]
+    monkeypatch.setattr("elmokit.tasks.inputs.COMMON_WORDS", 1)
+    assert WordInputs.for_sentences(InputConfig(vectors=vectors), [["Other"]]).words == ["the", "other"]
+
+
 def test_keyed_vectors_of_gensim():
     class KeyedVectors:
         index_to_key = ("bank", "the")
