@@ -80,7 +80,7 @@ class Answer(TaskModel):
     metric = "f1"
     Config = AnswerConfig
     training_config = TrainingConfig(
-        epochs=10, patience=3, batch_size=96, batch_words=40_000, learning_rate=1.5e-3, average=0.999, plateau=1
+        epochs=10, patience=3, batch_size=96, batch_words=40_000, learning_rate=2e-3, average=0.999, plateau=1
     )
     texts = ("passage", "question")
     config: AnswerConfig
