@@ -26,6 +26,7 @@ from elmokit.commands.evaluate import Evaluate
 from elmokit.commands.info import Info
 from elmokit.commands.predict import Predict
 from elmokit.commands.probe import PROBE_SUMMARY, PROBES
+from elmokit.commands.task import TASK_COMMANDS, TASK_SUMMARY
 from elmokit.commands.train import Train
 from elmokit.errors import ElmoError
 
@@ -41,7 +42,10 @@ COMMANDS: dict[str, type[Command]] = {
     "train": Train,
     "bench": Bench,
 }
-GROUPS: dict[str, tuple[dict[str, type[Command]], str]] = {"probe": (PROBES, PROBE_SUMMARY)}
+GROUPS: dict[str, tuple[dict[str, type[Command]], str]] = {
+    "task": (TASK_COMMANDS, TASK_SUMMARY),
+    "probe": (PROBES, PROBE_SUMMARY),
+}
 SUMMARY = """ELMo: a vector for each word in its sentence.
 
 elmo compare   how alike is one word across sentences
@@ -51,6 +55,7 @@ elmo convert   from one model format to another
 elmo evaluate  how well a model predicts a text
 elmo predict   next words, previous words, substitutes of a word
 elmo train     a new model from your own text
+elmo task      names, classes, answers … with a task model
 elmo probe     what the layers of a model know
 elmo bench     how fast, beside other libraries and what the machine allows
 

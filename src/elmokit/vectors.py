@@ -48,12 +48,18 @@ class WordVectors:
         return self.table_VE.shape[1]
 
 
-def read_vectors(source: str | os.PathLike[str] | Any, *, only: Collection[str] | None = None) -> WordVectors:  # noqa: ANN401
+def read_vectors(
+    source: str | os.PathLike[str] | Any,  # noqa: ANN401
+    *,
+    only: Collection[str] | None = None,
+    first: int = 0,
+) -> WordVectors:
     r"""The vectors of a file or of gensim's KeyedVectors; of a word that comes twice, the first.
 
     Arguments:
         source: a path to GloVe or word2vec text, `.gz`, `.bz2` and `.xz` unpacked; or KeyedVectors.
         only: the words to keep, so that a file larger than memory can be read; `None` for all.
+        first: beside `only`, so many words from the beginning, where files have their commonest.
 
     Example:
         >>> from pathlib import Path
@@ -62,15 +68,15 @@ def read_vectors(source: str | os.PathLike[str] | Any, *, only: Collection[str] 
         array([[0.25, 2.  ]], dtype=float32)
     """
     if not isinstance(source, (str, os.PathLike)):
-        return _from_gensim(source, only)
+        return _from_gensim(source, only, first)
     path = Path(source)
     wanted = None if only is None else {word.encode("utf-8", "ignore") for word in only}
     rows: dict[bytes, np.ndarray] = {}
     width = 0
-    for line in _lines(path):
+    for count, line in enumerate(_lines(path)):
         width = line.width
         word = line.word()
-        if word not in rows and (wanted is None or word in wanted):
+        if word not in rows and (wanted is None or count < first or word in wanted):
             rows[word] = line.numbers()
     try:
         words = [word.decode("utf-8") for word in rows]
@@ -192,7 +198,7 @@ def _checked_gensim(source: Any) -> Any:  # noqa: ANN401
     return source
 
 
-def _from_gensim(source: Any, only: Collection[str] | None) -> WordVectors:  # noqa: ANN401
+def _from_gensim(source: Any, only: Collection[str] | None, first: int) -> WordVectors:  # noqa: ANN401
     words, table = list(_checked_gensim(source).index_to_key), source.vectors
-    kept = [row for row, word in enumerate(words) if only is None or word in only]
+    kept = [row for row, word in enumerate(words) if only is None or row < first or word in only]
     return WordVectors([words[row] for row in kept], np.asarray(table[kept], np.float32))

@@ -15,8 +15,9 @@ from typing import Annotated, Any
 import tyro
 
 from elmokit.commands.base import Command
-from elmokit.pretrain.arguments import Setting, configured, settings
+from elmokit.pretrain.arguments import configured, settings
 from elmokit.pretrain.recipes import RECIPES
+from elmokit.settings import Setting
 
 __all__ = ["Train"]
 
@@ -45,9 +46,7 @@ def _shown(setting: Setting) -> str:
 
 
 Settings: Any = make_dataclass("Settings", [_option(setting) for setting in settings()], frozen=True)
-Settings.__doc__ = (
-    "What is computed: each replaces what the recipe says. --characters.… and --lstm.… are the model's sizes."
-)
+Settings.__doc__ = "The settings of a TrainConfig and of its model, as text."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +94,7 @@ class Train(Command):
     tensorboard: bool = False
     """Also write the log for TensorBoard, to DIR.training/tensorboard."""
     settings: tyro.conf.OmitArgPrefixes[Settings] = field(default_factory=Settings)  # pyright: ignore[reportInvalidTypeForm]
+    """What is computed: each replaces what the recipe says. --characters.… and --lstm.… are the model's sizes."""
 
     def run(self) -> None:
         """Train, telling how it goes."""

@@ -17,7 +17,7 @@ from elmokit.embed.embedder import Embedder
 from elmokit.errors import InputError
 from elmokit.model import Elmo
 
-__all__ = ["check_same_settings", "job_manifest"]
+__all__ = ["check_same_settings", "fingerprint", "job_manifest"]
 
 JOB_VERSION = 2
 
@@ -33,11 +33,11 @@ def job_manifest(embedder: Embedder, *, tokenised: bool, **choices: str | int | 
     segmenter = embedder.segmenter
     kind = type(segmenter)
     name = getattr(segmenter, "__qualname__", kind.__qualname__)  # a function has a name of its own
-    fingerprint, version = _fingerprint(embedder.elmo), _version()
+    model_hash, version = fingerprint(embedder.elmo), _version()
     settings = {
         "job_version": JOB_VERSION,
         "elmokit": version,
-        "model": fingerprint,
+        "model": model_hash,
         "tokenised": tokenised,
         "segmenter": None if tokenised else f"{segmenter.__module__}.{name}",
         "state": embedder.state,
@@ -49,7 +49,7 @@ def job_manifest(embedder: Embedder, *, tokenised: bool, **choices: str | int | 
     about = {
         "version": version,
         "model": Path(embedder.source).name,
-        "fingerprint": fingerprint,
+        "fingerprint": model_hash,
         "layers": str(choices["layers"]),
         "state": embedder.state,
         "precision": embedder.precision,
@@ -69,7 +69,7 @@ def check_same_settings(before: dict[str, Any], now: dict[str, Any], *, folder: 
         )
 
 
-def _fingerprint(elmo: Elmo) -> str:
+def fingerprint(elmo: Elmo) -> str:
     """A hash of everything that decides the vectors: the config and the weights."""
     digest = hashlib.blake2b(elmo.config.to_json().encode(), digest_size=16)
     for name, tensor in sorted(elmo.state_dict().items()):

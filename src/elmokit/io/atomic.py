@@ -67,7 +67,7 @@ def _check_free(dest: Path, replaces: Collection[str] | None) -> None:
 
 
 def _flush(folder: Path) -> None:
-    for path in folder.iterdir():
+    for path in filter(Path.is_file, folder.rglob("*")):
         with path.open("rb+") as file:
             os.fsync(file.fileno())
 

@@ -1,0 +1,338 @@
+"""The paper's tables with our own model: a grid of tasks × variants × seeds, run side by side and resumed.
+
+    python recipes/task_tables.py six --data EVAL --vectors glove.txt --elmo en-small -o OUT --jobs 6
+    python recipes/task_tables.py layers placement --tasks sick srl squad --seeds 0 …
+    python recipes/task_tables.py samples --tasks ner srl …
+
+EVAL holds the unpacked sets (`ner/conll2003`, `classify/sst5`, …; SETS below). Each run is a folder
+OUT/runs/TASK/VARIANT-SEED with its results.json and log; what has one is not run again, so a killed grid goes on with
+the same command, and several tables share the runs they have in common. ELMo's layers are computed once for all of
+them, in OUT/elmo-layers. OUT/results.json and OUT/tables.md are written anew after every run, from all runs there are.
+Options after `--` go to every training command.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Set:
+    """A task on one set of files, the score that counts, and the paper's numbers for its own set of that task."""
+
+    task: str
+    files: dict[str, str]
+    score: str
+    options: tuple[str, ...] = ()
+    paper: str = "–"  # baseline → + ELMo, relative error reduction
+    paper_layers: str = ""
+    paper_places: str = ""
+
+
+SETS = {
+    "squad": Set(
+        "answer",
+        {"train": "squad/train-v1.1.rebuilt.json", "dev": "squad/dev-v1.1.rebuilt.json"},
+        "f1",
+        paper="81.1 → 85.8 (24.9 %)",
+        paper_layers="80.8 / 84.7 / 85.0 / 85.2",
+        paper_places="85.1 / 85.6 / 84.8",
+    ),
+    "sick": Set(
+        "infer",
+        {
+            "train": "nli/sick/SICK_train.txt",
+            "dev": "nli/sick/SICK_trial.txt",
+            "test": "nli/sick/SICK_test_annotated.txt",
+        },
+        "accuracy",
+        paper="SNLI 88.0 → 88.7 (5.8 %)",
+        paper_layers="SNLI 88.1 / 89.1 / 89.3 / 89.5",
+        paper_places="SNLI 88.9 / 89.5 / 88.7",
+    ),
+    "cad": Set(
+        "infer",
+        {"train": "nli/cad/train.tsv", "dev": "nli/cad/dev.tsv", "test": "nli/cad/test.tsv"},
+        "accuracy",
+        paper="SNLI 88.0 → 88.7 (5.8 %)",
+        paper_layers="SNLI 88.1 / 89.1 / 89.3 / 89.5",
+        paper_places="SNLI 88.9 / 89.5 / 88.7",
+    ),
+    "srl": Set(
+        "roles",
+        {part: f"srl/ewt-propbank.{part}.jsonl" for part in ("train", "dev", "test")},
+        "f1",
+        ("--skip-bad",),
+        paper="OntoNotes 81.4 → 84.6 (17.2 %)",
+        paper_layers="OntoNotes 81.6 / 84.1 / 84.6 / 84.8",
+        paper_places="OntoNotes 84.7 / 84.3 / 80.9",
+    ),
+    "coref": Set(
+        "coref",
+        {part: f"coref/litbank.{part}.conll" for part in ("train", "dev", "test")},
+        "conll_f1",
+        ("--skip-bad",),
+        paper="OntoNotes 67.2 → 70.4 (9.8 %)",
+    ),
+    "ner": Set(
+        "tag",
+        {"train": "ner/conll2003/eng.train", "dev": "ner/conll2003/eng.testa", "test": "ner/conll2003/eng.testb"},
+        "f1",
+        paper="90.15 → 92.22 (21 %)",
+    ),
+    "sst5": Set(
+        "classify",
+        {part: f"classify/sst5/{part}.txt" for part in ("train", "dev", "test")},
+        "accuracy",
+        ("--set", "phrases=yes", "--epochs", "8", "--patience", "3"),
+        paper="51.4 → 54.7 (6.8 %)",
+    ),
+}
+TASKS_OF = {
+    "six": tuple(SETS),
+    "layers": ("squad", "cad", "srl"),
+    "placement": ("squad", "cad", "srl"),
+    "samples": ("srl", "ner"),
+}
+SHARES = (0.001, 0.01, 0.1, 1.0)
+WITHOUT, WITH, RANDOM, TOP, HELD = "glove", "elmo", "random", "top", "l2-1"
+
+
+def variants_of(table: str, task: str) -> list[str]:
+    """The variants that a table compares, by name."""
+    if table == "six":
+        return [WITHOUT, WITH, RANDOM]
+    if table == "layers":
+        return [WITHOUT, TOP, HELD, WITH]
+    if table == "placement":
+        return [place_variant(task, place) for place in ("input", "both", "output")]
+    return [share_variant(kind, share) for share in SHARES for kind in (WITHOUT, WITH)]
+
+
+def place_variant(task: str, place: str) -> str:
+    from elmokit.tasks import task_named
+
+    return WITH if task_named(SETS[task].task).Config().inputs.elmo_at == place else f"at-{place}"
+
+
+def share_variant(kind: str, share: float) -> str:
+    return kind if share == 1 else f"{kind}-share-{share:g}"
+
+
+def options_of(variant: str, elmo: str) -> list[str]:
+    """A variant's options of the training command."""
+    kind, _, share = variant.partition("-share-")
+    options = ["--elmo", "none" if kind == WITHOUT else elmo] + (["--share", share] if share else [])
+    if kind == RANDOM:
+        options += ["--random-elmo", "yes"]
+    elif kind == TOP:
+        options += ["--elmo-layers", "top"]
+    elif kind == HELD:
+        options += ["--elmo-l2", "1"]
+    elif kind.startswith("at-"):
+        options += ["--elmo-at", kind.removeprefix("at-")]
+    return options
+
+
+@dataclass(frozen=True)
+class Run:
+    task: str
+    variant: str
+    seed: int
+
+    def folder(self, out: Path) -> Path:
+        return out / "runs" / self.task / f"{self.variant}-{self.seed}"
+
+    def arguments(self, given: argparse.Namespace) -> list[str]:
+        data = SETS[self.task]
+        files = [part for name, path in data.files.items() for part in (f"--{name}", str(given.data / path))]
+        vectors = ["--vectors", given.vectors] if given.vectors else []
+        common = [*vectors, "--seed", str(self.seed), "--layers-folder", str(given.out / "elmo-layers")]
+        kept = [] if given.keep_models else ["--results-only"]
+        own = [*options_of(self.variant, given.elmo), *data.options, *given.rest]
+        return [data.task, *files, *common, *kept, *own, "-o", str(self.folder(given.out))]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    given = parsed(arguments)
+    runs = list(dict.fromkeys(planned(given)))
+    for task in {run.task for run in runs}:
+        prepare(task, given.data)
+    waiting = [run for run in runs if not (run.folder(given.out) / "results.json").exists()]
+    print(f"{len(runs)} runs, {len(waiting)} of them to do", flush=True)
+    started, lock = time.monotonic(), threading.Lock()
+
+    def do(run: Run) -> bool:
+        if given.minutes is not None and time.monotonic() - started > 60 * given.minutes:
+            return False
+        done = execute(run, given)
+        with lock:
+            print(f"{'done' if done else 'FAILED'}: {run.folder(given.out)}", flush=True)
+            report(given.tables, runs, given.out)
+        return done
+
+    with ThreadPoolExecutor(max(1, given.jobs)) as pool:
+        outcomes = list(pool.map(do, waiting))
+    print(report(given.tables, runs, given.out))
+    return 0 if all(outcomes) else 1
+
+
+def parsed(arguments: list[str] | None) -> argparse.Namespace:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    place = arguments.index("--") if "--" in arguments else len(arguments)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="+", choices=tuple(TASKS_OF))
+    parser.add_argument("--data", type=Path, required=True, help="the folder with the unpacked sets")
+    parser.add_argument("--vectors", default=None, help="GloVe or word2vec text")
+    parser.add_argument("--elmo", required=True, help="the ELMo model")
+    parser.add_argument("-o", "--out", type=Path, required=True)
+    parser.add_argument("--tasks", nargs="+", choices=tuple(SETS), default=None, help="instead of the table's own")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--jobs", type=int, default=1, help="runs side by side; 0 runs them in this process")
+    parser.add_argument("--minutes", type=float, default=None, help="start no run after so many; call again to go on")
+    parser.add_argument("--keep-models", action="store_true", help="keep the task models, not their results alone")
+    given = parser.parse_args(arguments[:place])
+    given.rest = arguments[place + 1 :]
+    return given
+
+
+def planned(given: argparse.Namespace) -> list[Run]:
+    """Seed by seed, so that a grid that is stopped has whole tables of fewer seeds."""
+    return [
+        Run(task, variant, seed)
+        for seed in given.seeds
+        for table in given.tables
+        for task in given.tasks or TASKS_OF[table]
+        for variant in variants_of(table, task)
+    ]
+
+
+def prepare(task: str, data: Path) -> None:
+    """LitBank's 100 documents in the order of their names: 80 to learn from, 10 to choose by, 10 to test on."""
+    folder = data / "coref/litbank/conll"
+    if task != "coref" or not folder.is_dir():
+        return
+    documents = sorted(folder.glob("*.conll"))
+    for part, chosen in (("train", documents[:80]), ("dev", documents[80:90]), ("test", documents[90:])):
+        path = data / SETS["coref"].files[part]
+        if not path.exists():
+            path.write_bytes(b"".join(document.read_bytes() for document in chosen))
+
+
+def execute(run: Run, given: argparse.Namespace) -> bool:
+    folder = run.folder(given.out)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    arguments = run.arguments(given)
+    if given.jobs == 0:
+        from elmokit.tasks.train import main as train
+
+        return train(arguments) == 0
+    threads = str(max(1, (os.cpu_count() or 1) // given.jobs))
+    environment = {"OMP_NUM_THREADS": threads, **os.environ}
+    with folder.with_name(folder.name + ".log").open("w") as log:
+        command = [sys.executable, "-m", "elmokit.tasks.train", *arguments]
+        return subprocess.run(command, stdout=log, stderr=log, env=environment).returncode == 0
+
+
+def report(tables: list[str], runs: list[Run], out: Path) -> str:
+    """Write results.json and tables.md from what there is, and give the latter."""
+    found: dict[str, dict[str, list[dict]]] = {}
+    for run in runs:
+        path = run.folder(out) / "results.json"
+        if path.exists():
+            results = json.loads(path.read_text(encoding="utf-8")) | {"seed": run.seed}
+            found.setdefault(run.task, {}).setdefault(run.variant, []).append(results)
+    writers = {"six": six_table, "layers": layers_table, "placement": placement_table, "samples": samples_table}
+    text = "\n\n".join(writers[table](found) for table in tables) + "\n"
+    for name, contents in (("results.json", json.dumps(found, indent=1) + "\n"), ("tables.md", text)):
+        temporary = out / f"{name}.tmp"
+        temporary.write_text(contents, encoding="utf-8")
+        temporary.replace(out / name)
+    return text
+
+
+def scores_of(runs: list[dict], task: str, part: str) -> list[float]:
+    scores = [run[part] or run["dev"] for run in runs]
+    return [100 * score[SETS[task].score] for score in scores]
+
+
+def cell(found: dict, task: str, variant: str, part: str = "dev") -> str:
+    scores = scores_of(found.get(task, {}).get(variant, []), task, part)
+    if not scores:
+        return "…"
+    spread = f" ± {statistics.stdev(scores):.2f}" if len(scores) > 1 else ""
+    return f"{statistics.mean(scores):.2f}{spread}" + ("" if len(scores) > 1 else " (one seed)")
+
+
+def rows(head: list[str], body: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
+
+
+def six_table(found: dict) -> str:
+    """Test scores, or those of the development set where a task has no test set of its own."""
+    body = []
+    for task in found:
+        cells = [cell(found, task, variant, "test") for variant in (WITHOUT, RANDOM, WITH)]
+        means = [statistics.mean(scores_of(found[task].get(kind, []), task, "test") or [0]) for kind in (WITHOUT, WITH)]
+        cut = f"{100 * (means[1] - means[0]) / (100 - means[0]):.1f} %" if all(means) else "…"
+        body.append([task + ("" if "test" in SETS[task].files else " (dev)"), *cells, cut, SETS[task].paper])
+    head = ["task", "baseline", "+ random ELMo", "+ ELMo", "relative error reduction", "paper: baseline → + ELMo"]
+    return "### Baseline and ELMo\n\n" + rows(head, body)
+
+
+def layers_table(found: dict) -> str:
+    body = [
+        [task, *(cell(found, task, variant) for variant in (WITHOUT, TOP, HELD, WITH)), SETS[task].paper_layers or "–"]
+        for task in found
+    ]
+    head = ["task (dev)", "no ELMo", "last layer only", "all, λ=1", "all, λ=0.001", "paper"]
+    return "### Layer weighting\n\n" + rows(head, body)
+
+
+def placement_table(found: dict) -> str:
+    body = []
+    for task in found:
+        cells = [cell(found, task, place_variant(task, place)) for place in ("input", "both", "output")]
+        body.append([task, *cells, SETS[task].paper_places or "–"])
+    return "### Placement\n\n" + rows(["task (dev)", "input", "input and output", "output", "paper"], body)
+
+
+def samples_table(found: dict) -> str:
+    body = []
+    for task in found:
+        for share in SHARES:
+            names = [share_variant(kind, share) for kind in (WITHOUT, WITH)]
+            body.append(
+                [
+                    task,
+                    f"{100 * share:g} %",
+                    *(cell(found, task, name, "test") for name in names),
+                    passed(found, task, *names),
+                ]
+            )
+    head = ["task", "labels", "baseline", "+ ELMo", "epochs: baseline's best, and ELMo past it"]
+    return "### Sample efficiency\n\n" + rows(head, body)
+
+
+def passed(found: dict, task: str, without: str, with_elmo: str) -> str:
+    """The epoch of the baseline's best score, and the first in which ELMo was above it, seed by seed."""
+    pairs = []
+    elmo = {run["seed"]: run for run in found[task].get(with_elmo, [])}
+    for run in found[task].get(without, []):
+        if run["seed"] in elmo:
+            history, best = elmo[run["seed"]]["history"], max(run["history"])
+            first = next((str(number) for number, score in enumerate(history, 1) if score > best), "never")
+            pairs.append(f"{run['best_epoch']}, {first}")
+    return "; ".join(pairs) or "…"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,263 @@
+"""`elmo task train | evaluate | predict`: task models over word vectors and ELMo.
+
+Labelled files arrive and a task model leaves; or a task model and text arrive and predictions leave. The work is in
+`elmokit.tasks`; the settings and their explanations are those of `tasks.arguments`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, make_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from elmokit.commands.base import DEFAULT_MODEL, Command, say, warn
+from elmokit.settings import Setting
+from elmokit.tasks import TASKS
+from elmokit.tasks.arguments import common_settings, configured
+from elmokit.tasks.config import TaskConfig, TrainingConfig
+
+if TYPE_CHECKING:
+    from elmokit.segment import Word
+    from elmokit.tasks.base import TaskModel
+    from elmokit.tasks.data import Example
+
+__all__ = ["TASK_COMMANDS", "TASK_SUMMARY"]
+
+TASK_SUMMARY = """Task models over word vectors and ELMo.
+
+elmo task train     labelled files in, a task model out
+elmo task evaluate  scores of a task model on a labelled file
+elmo task predict   what a task model says of your own text
+
+Tasks: {tasks}
+
+`elmo task NAME --help` explains a command.""".format(
+    tasks="\n       ".join(f"{name:<10}{about}" for name, about in TASKS.items())
+)
+
+File = Annotated[str, tyro.conf.arg(metavar="FILE")]
+MaybeFile = Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
+Folder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")]
+Device = Annotated[
+    str | None, tyro.conf.arg(metavar="cpu|cuda|cuda:N", help_behavior_hint="(default: a GPU if there is one)")
+]
+ElmoAgain = Annotated[str | None, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="(default: as it was trained)")]
+
+
+def _option(setting: Setting) -> tuple[str, Any, Any]:
+    """A setting as an option that is read as text, `None` unless given."""
+    about = tyro.conf.arg(
+        name=setting.name.replace("_", "-"),
+        metavar=setting.metavar,
+        help=setting.help[0].upper() + setting.help[1:],
+        help_behavior_hint=f"(default: {_shown(setting)})",
+    )
+    return setting.name, Annotated[str | None, about], field(default=None)
+
+
+def _shown(setting: Setting) -> str:
+    """The usual value, as it would be written on the command line; tasks may have their own."""
+    if setting.name == "elmo":
+        return f"{DEFAULT_MODEL} if it is bundled"
+    part = TaskConfig().inputs if hasattr(TaskConfig().inputs, setting.name) else TrainingConfig()
+    value = getattr(part, setting.name)
+    shown = (
+        {True: "yes", False: "no", None: "none"}.get(value, str(value))
+        if not isinstance(value, float)
+        else f"{value:g}"
+    )
+    return shown if setting.name in ("vectors", "seed", "share") or setting.choices else f"{shown} or the task's own"
+
+
+Settings: Any = make_dataclass("Settings", [_option(setting) for setting in common_settings()], frozen=True)
+Settings.__doc__ = "What a word is known by, and how the model learns."
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskTrain(Command):
+    """Train a task model on labelled files.
+
+    Layers of a frozen ELMo model are computed once a sentence and kept, so an epoch costs only the task's own layers.
+    The model appears in DIR at the end, with results.json and log.jsonl beside its weights.
+
+    Example: elmo task train tag --train train.conll --dev dev.conll -o names --vectors glove.txt --elmo my-model
+    """
+
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="|".join(TASKS))]
+    """What to learn."""
+    train: File
+    """Labelled examples to learn from; the format is recognised."""
+    dev: File
+    """Labelled examples whose score decides when to stop and which weights to keep."""
+    test: MaybeFile = None
+    """Labelled examples that are scored once, at the end."""
+    destination: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="DIR")]
+    """Where the task model goes: a new folder, or one of an earlier task model."""
+    set: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE...", help_behavior_hint="")] = ()
+    """Settings of the task's own model, such as hidden=100; a wrong name shows all there are."""
+    layers_folder: MaybeFile = None
+    """Where ELMo's layers are kept for the next run; elmo-layers beside DIR unless told."""
+    device: Device = None
+    """Where to compute."""
+    skip_bad: bool = False
+    """Leave out what cannot be used in the files, and say how much that was."""
+    settings: tyro.conf.OmitArgPrefixes[Settings] = field(default_factory=Settings)  # pyright: ignore[reportInvalidTypeForm]
+    """What a word is known by, and how the model learns."""
+
+    def run(self) -> None:
+        """Train, telling how it goes."""
+        given = {setting.name: getattr(self.settings, setting.name) for setting in common_settings()}
+        if given["elmo"] is None and _is_bundled(DEFAULT_MODEL):
+            given["elmo"] = DEFAULT_MODEL
+        config, training = configured(self.task, given, self.set)
+        from elmokit.tasks.train import train
+
+        results = train(
+            self.task,
+            train=self.train,
+            dev=self.dev,
+            test=self.test,
+            destination=self.destination,
+            config=config,
+            training=training,
+            layers_folder=self.layers_folder,
+            device=self.device,
+            skip_bad=self.skip_bad,
+            report=warn,
+            progress=True,
+        )
+        for name, scores in (("dev", results.dev), ("test", results.test)):
+            if scores:
+                say(_scores_line(name, scores))
+        for place, mix in results.mixes.items():
+            shares = " ".join(f"{share:.2f}" for share in mix["shares"])
+            say(f"ELMo at the {place}: layers {shares}, gamma {mix['gamma']:.2f}")
+        best = f"epoch {results.best_epoch} of {len(results.history)} was the best"
+        say(f"{self.destination}: {best}, {results.seconds:.0f} s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskEvaluate(Command):
+    """Score a task model on a labelled file, by the rules of the field.
+
+    Example: elmo task evaluate names test.conll
+    """
+
+    folder: Folder
+    """The task model."""
+    file: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FILE")]
+    """Labelled examples, in a format that training takes."""
+    predictions: MaybeFile = None
+    """Also write what the model predicted, as one JSON value a line."""
+    elmo: ElmoAgain = None
+    """Where its ELMo model is, if it moved."""
+    device: Device = None
+    """Where to compute."""
+    skip_bad: bool = False
+    """Leave out what cannot be used in the file, and say how much that was."""
+    json: bool = False
+    """Print one JSON object instead of a line of scores."""
+
+    def run(self) -> None:
+        """Predict, compare, print."""
+        from elmokit.errors import InputError
+        from elmokit.tasks.base import load_task
+        from elmokit.tasks.data import Problems
+        from elmokit.tasks.train import read_examples
+
+        model = load_task(self.folder, elmo=self.elmo, device=self.device)
+        problems = Problems(skips=self.skip_bad)
+        examples = model.usable(read_examples(type(model), self.file, model.config, problems), problems)
+        if summary := problems.summary():
+            warn(summary)
+        if not examples:
+            raise InputError(f"{self.file}: expected examples that this model can be scored on, found none")
+        predictions = model.predict_all(examples)
+        if self.predictions is not None:
+            lines = (json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in predictions)
+            Path(self.predictions).write_text("".join(lines), encoding="utf-8")
+        scores = model.scores(examples, predictions)
+        say(json.dumps(scores) if self.json else _scores_line(f"{len(examples):,} examples", scores))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskPredict(Command):
+    """Show what a task model says of your own text.
+
+    A task over one sentence takes each text by itself; one over two (infer, answer) takes them in pairs, and a file
+    has them on one line with a tab between.
+
+    Example: elmo task predict names "Ann Lee moved to Oslo in May."
+    """
+
+    folder: Folder
+    """The task model."""
+    texts: Annotated[
+        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TEXT...", help_behavior_hint="(or --file)")
+    ] = ()
+    """What to predict for, in quotes."""
+    file: MaybeFile = None
+    """A file of such texts, one a line; blank lines do not count, - is standard input."""
+    tokenised: bool = False
+    """Words stand between spaces; take them as they are."""
+    elmo: ElmoAgain = None
+    """Where its ELMo model is, if it moved."""
+    device: Device = None
+    """Where to compute."""
+    json: bool = False
+    """Print one JSON value a line."""
+
+    def run(self) -> None:
+        """Predict and print one block a text."""
+        from elmokit.tasks.base import load_task
+
+        model = load_task(self.folder, elmo=self.elmo, device=self.device)
+        examples = list(self._examples(model))
+        for example, prediction in zip(examples, model.predict_all(examples), strict=True):
+            say(json.dumps(prediction, ensure_ascii=False) if self.json else model.show(example, prediction))
+
+    def _examples(self, model: TaskModel) -> Iterator[Example]:
+        from elmokit.embed.lines import LineReader
+        from elmokit.errors import InputError
+        from elmokit.segment import RuleSegmenter
+
+        segmenter = _split_at_blanks if self.tokenised else RuleSegmenter()
+        count, needed = len(model.texts), " and ".join(model.texts)
+        if self.file is None and not self.texts:
+            raise InputError(f"expected text to predict for ({needed}): type it in quotes, or name a --file")
+        if len(self.texts) % count:
+            raise InputError(f"the task {model.name} takes {needed} together, found {len(self.texts)} text(s)")
+        for start in range(0, len(self.texts), count):
+            yield model.example_of(*self.texts[start : start + count], segmenter=segmenter)
+        for line in [] if self.file is None else LineReader([self.file]):
+            if not line.raw.strip():
+                continue
+            fields = line.text().split("\t") if count > 1 else [line.text()]
+            if len(fields) != count:
+                raise InputError(f"{line.place}: expected {needed} with a tab between, found {len(fields)} field(s)")
+            yield model.example_of(*fields, segmenter=segmenter)
+
+
+TASK_COMMANDS: dict[str, type[Command]] = {"train": TaskTrain, "evaluate": TaskEvaluate, "predict": TaskPredict}
+
+
+def _is_bundled(name: str) -> bool:
+    from elmokit.io import bundled_names
+
+    return name in bundled_names()
+
+
+def _split_at_blanks(text: str) -> list[list[Word]]:
+    """A segmenter for text that is one sentence in words already."""
+    from elmokit.segment import Word
+
+    return [[Word(found.group(), found.start(), found.end()) for found in re.finditer(r"\S+", text)]]
+
+
+def _scores_line(name: str, scores: dict[str, float]) -> str:
+    return f"{name}: " + "  ".join(f"{score} {100 * value:.2f}" for score, value in scores.items())

@@ -1,0 +1,38 @@
+"""Task models over word vectors and ELMo: each task is one readable file that names its class `TASK`.
+
+`task_named("tag")` imports a task when it is first asked for, so nothing here costs more than its name. `load_task`
+(in `base.py`) opens a trained one.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from elmokit.errors import InputError
+
+if TYPE_CHECKING:
+    from elmokit.tasks.base import TaskModel
+
+__all__ = ["TASKS", "task_named"]
+
+TASKS = {
+    "tag": "a label for each word: names, chunks, parts of speech",
+    "classify": "one class a sentence",
+    "infer": "does one sentence follow from another",
+    "answer": "the span of a text that answers a question",
+    "roles": "who did what to whom",
+    "coref": "which mentions of a document mean the same",
+}
+
+
+def task_named(name: str) -> type[TaskModel]:
+    """The class of a task.
+
+    Example:
+        >>> task_named("tag").name
+        'tag'
+    """
+    if name not in TASKS:
+        raise InputError(f"expected a task, one of {', '.join(TASKS)}, found {name!r}")
+    return import_module(f"elmokit.tasks.{name}").TASK

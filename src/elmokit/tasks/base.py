@@ -1,0 +1,288 @@
+"""TaskModel: what a task is, and how a trained one becomes a folder that loads anywhere.
+
+Arrives at a task: examples of its own kind. Leaves: a loss to learn from, predictions as plain JSON values, and scores
+by the field's own rules. The words of an example reach the network through `self.inputs` (see `inputs.py`), so a task
+never asks whether vectors come from GloVe, ELMo, a store on disk or a biLM that learns.
+
+A saved task is `config.json`, `extra.json` (vocabularies), `model.safetensors`, `words.txt` (of the static vectors),
+and `elmo/` where the biLM has to travel along: tuned, random, or taken from a path that another machine would not have.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from elmokit.errors import CheckpointError, InputError
+from elmokit.io.atomic import new_folder
+from elmokit.io.safe_tensors import read_safetensors
+from elmokit.io.text_files import read_json, read_words, write_words
+from elmokit.tasks import task_named
+from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, from_values
+from elmokit.tasks.data import Example, Problems
+from elmokit.tasks.inputs import WordInputs
+from elmokit.tasks.layers import ElmoSource, open_elmo
+
+if TYPE_CHECKING:
+    from elmokit.segment import Segmenter
+
+__all__ = ["FILES", "Prediction", "TaskModel", "like_sizes", "load_task"]
+
+FORMAT_VERSION = 1
+FILES = ("config.json", "extra.json", "model.safetensors", "words.txt", "elmo", "results.json", "log.jsonl")
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|not enough memory|can't allocate memory", re.IGNORECASE
+)  # CUDA's, the CPU's
+Prediction = Any  # what goes through JSON; each task says what its own look like
+Self = TypeVar("Self", bound="TaskModel")
+
+
+class TaskModel(nn.Module, ABC):
+    """A model of one task.
+
+    Arguments:
+        config: its settings.
+        inputs: what turns sentences into features; the model owns it.
+    """
+
+    name: ClassVar[str]
+    metric: ClassVar[str]
+    Config: ClassVar[type[TaskConfig]]
+    training_config: ClassVar[TrainingConfig] = TrainingConfig()
+    texts: ClassVar[tuple[str, ...]] = ("sentence",)
+
+    def __init__(self, config: TaskConfig, inputs: WordInputs) -> None:
+        super().__init__()
+        self.config = config
+        self.inputs = inputs
+
+    @classmethod
+    @abstractmethod
+    def read(cls, path: str | os.PathLike[str], *, config: Any, problems: Problems) -> Iterator[Any]:  # noqa: ANN401
+        """The examples of a file in one of the task's formats."""
+
+    @classmethod
+    def read_train(cls, path: str | os.PathLike[str], *, config: Any, problems: Problems) -> Iterator[Any]:  # noqa: ANN401
+        """The examples of a file to learn from, where a task learns from more than it is scored on."""
+        return cls.read(path, config=config, problems=problems)
+
+    @classmethod
+    @abstractmethod
+    def build(cls: type[Self], config: Any, examples: Sequence[Any], inputs: WordInputs) -> Self:  # noqa: ANN401
+        """A fresh model, its label vocabularies taken from training examples."""
+
+    @classmethod
+    @abstractmethod
+    def from_extra(cls: type[Self], config: Any, inputs: WordInputs, extra: dict[str, Any]) -> Self:  # noqa: ANN401
+        """A fresh model with the vocabularies that `extra_values` gave."""
+
+    @abstractmethod
+    def extra_values(self) -> dict[str, Any]:
+        """The vocabularies, as plain JSON values."""
+
+    @abstractmethod
+    def sentences(self, example: Any) -> list[list[str]]:  # noqa: ANN401
+        """The tokenised sentences that the example hands to `self.inputs`, exactly as it does."""
+
+    @abstractmethod
+    def loss(self, batch: Sequence[Any]) -> Tensor:
+        """The mean loss of a batch of examples; calls `self.inputs(...)` for their sentences."""
+
+    @abstractmethod
+    def predict(self, batch: Sequence[Any]) -> list[Prediction]:
+        """What the model says of each example, as plain JSON values; labels of the examples are not looked at."""
+
+    @abstractmethod
+    def scores(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, float]:
+        """Scores of predictions by the field's own rules; early stopping looks at `metric`, higher being better."""
+
+    @abstractmethod
+    def example_of(self, *texts: str, segmenter: Segmenter) -> Example:
+        """An unlabelled example of typed text, one string for each of `texts`."""
+
+    @abstractmethod
+    def show(self, example: Any, prediction: Prediction) -> str:  # noqa: ANN401
+        """A prediction as a person reads it on a terminal."""
+
+    def size(self, example: Any) -> int:  # noqa: ANN401
+        """Words of an example, for batches of like size."""
+        return sum(map(len, self.sentences(example)))
+
+    def complaint(self, example: Any) -> str | None:  # noqa: ANN401
+        """Why this model can neither learn from an example nor be scored on it (an unknown label); `None` if it can."""
+        return None
+
+    def usable(self, examples: Iterable[Any], problems: Problems) -> list[Any]:
+        """The examples without a complaint; the others are errors, or skipped."""
+        kept = []
+        for example in examples:
+            complaint = self.complaint(example)
+            if complaint is None:
+                kept.append(example)
+            else:
+                problems.bad_at(example.source, complaint)
+        return kept
+
+    @torch.no_grad()
+    def predict_all(
+        self, examples: Sequence[Any], *, batch_size: int = 64, batch_words: int = 8000
+    ) -> list[Prediction]:
+        """Predictions for any number of examples, in their order."""
+        was_training = self.training
+        self.eval()
+        results: list[Prediction] = [None] * len(examples)
+        sizes = [self.size(example) for example in examples]
+        for places in like_sizes(sizes, batch_size=batch_size, batch_words=batch_words):
+            batch = [examples[place] for place in places]
+            with self.memory_for(batch):
+                predictions = self.predict(batch)
+            for place, prediction in zip(places, predictions, strict=True):
+                results[place] = prediction
+        self.train(was_training)
+        return results
+
+    def evaluate(self, examples: Sequence[Any], **sizes: int) -> dict[str, float]:
+        """Scores on labelled examples."""
+        return self.scores(examples, self.predict_all(examples, **sizes))
+
+    @contextmanager
+    def memory_for(self, batch: Sequence[Any]) -> Iterator[None]:
+        """Where memory runs out inside, a `MemoryError` that names the largest example of the batch."""
+        try:
+            yield
+        except (MemoryError, RuntimeError) as problem:
+            if not (isinstance(problem, MemoryError) or _OUT_OF_MEMORY.search(str(problem))):
+                raise
+            largest = max(batch, key=self.size)
+            raise MemoryError(
+                f"{largest.source}: no memory for a batch of {len(batch)} with this example of {self.size(largest):,} "
+                "words: make batches smaller (--batch-words, --batch-size), or split or leave out the example"
+            ) from problem
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        return self.inputs.device
+
+    def save(self, folder: str | os.PathLike[str], *, results: dict[str, Any] | None = None, log: str = "") -> None:
+        """Write the task as a folder that appears complete or not at all; one written by `save` may be replaced."""
+        elmo = self.inputs.elmo
+        settings: dict[str, Any] = {
+            "format_version": FORMAT_VERSION,
+            "task": self.name,
+            "config": self.config.to_dict(),
+            "vector_dim": self.inputs.vector_dim,
+            "elmo": None if elmo is None else {"copied": elmo.travels, "fingerprint": elmo.fingerprint},
+        }
+        with new_folder(Path(folder), replaces=FILES) as partial:
+            _write_json(partial / "config.json", settings)
+            _write_json(partial / "extra.json", self.extra_values())
+            write_words(partial / "words.txt", self.inputs.words)
+            save_file(_to_keep(self), partial / "model.safetensors")
+            if elmo is not None and elmo.travels:
+                elmo.elmo.save_pretrained(partial / "elmo")
+            if results is not None:
+                _write_json(partial / "results.json", results)
+            if log:
+                (partial / "log.jsonl").write_text(log, encoding="utf-8")
+
+
+def load_task(
+    folder: str | os.PathLike[str], *, elmo: str | None = None, device: str | torch.device | None = None
+) -> TaskModel:
+    """A trained task from its folder, ready to predict.
+
+    Arguments:
+        folder: as `TaskModel.save` wrote it.
+        elmo: the source of its ELMo model, where it cannot be found under the name it was trained with.
+        device: where to compute; a GPU if there is one.
+    """
+    folder = Path(folder)
+    settings = read_json(folder / "config.json")
+    if settings.get("format_version") != FORMAT_VERSION or "task" not in settings:
+        raise CheckpointError(f"{folder}/config.json: expected a task model that `elmo task train` wrote")
+    kind = task_named(settings["task"])
+    config = from_values(kind.Config, settings["config"], "config")
+    words, width = read_words(folder / "words.txt"), int(settings["vector_dim"])
+    inputs = WordInputs(
+        config.inputs,
+        words=words,
+        vectors_VE=torch.zeros(len(words), width) if width else None,
+        elmo=_elmo_of(folder, settings, config.inputs, elmo),
+    )
+    model = kind.from_extra(config, inputs, read_json(folder / "extra.json"))
+    expected = {name: tuple(value.shape) for name, value in _to_keep(model).items()}
+    model.load_state_dict(read_safetensors(folder / "model.safetensors", _same_shapes(folder, expected)), strict=False)
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return model.to(device).eval()
+
+
+def like_sizes(sizes: Sequence[int], *, batch_size: int, batch_words: int) -> Iterator[list[int]]:
+    """Positions of examples that run together, largest first; rows times the largest stay within `batch_words`.
+
+    Example:
+        >>> list(like_sizes([1, 9, 3, 2], batch_size=2, batch_words=9))
+        [[1], [2, 3], [0]]
+    """
+    order = sorted(range(len(sizes)), key=lambda place: -sizes[place])
+    start = 0
+    while start < len(order):
+        count = max(1, min(batch_size, batch_words // max(1, sizes[order[start]])))
+        yield order[start : start + count]
+        start += count
+
+
+def _elmo_of(folder: Path, settings: dict[str, Any], config: InputConfig, given: str | None) -> ElmoSource | None:
+    stored = settings.get("elmo")
+    if stored is None:
+        return None
+    copied = stored["copied"] and given is None
+    source = str(folder / "elmo") if copied else given or str(config.elmo)
+    try:
+        found = open_elmo(source, tunes=config.tune_elmo)
+    except (CheckpointError, InputError) as problem:
+        raise CheckpointError(
+            f"{folder}: its ELMo model {source!r} cannot be loaded ({problem}); say where it is: --elmo SOURCE"
+        ) from problem
+    if found.fingerprint != stored["fingerprint"]:
+        raise CheckpointError(
+            f"{folder} was trained with another ELMo model than {source!r} holds (their weights differ); "
+            "say where the right one is: --elmo SOURCE"
+        )
+    found.travels = stored["copied"]
+    return found
+
+
+def _to_keep(model: TaskModel) -> dict[str, Tensor]:
+    """What `model.safetensors` holds: all weights and buffers but the biLM's; frozen vectors, in half the space."""
+    state = {name: value for name, value in model.state_dict().items() if not name.startswith("inputs.tuned.")}
+    frozen = "inputs.vectors.weight" if not model.inputs.config.train_vectors else None
+    return {
+        name: (value.half() if name == frozen else value).detach().cpu().contiguous() for name, value in state.items()
+    }
+
+
+def _same_shapes(folder: Path, expected: dict[str, tuple[int, ...]]) -> Callable[[dict[str, tuple[int, ...]]], None]:
+    def check(found: dict[str, tuple[int, ...]]) -> None:
+        for name in sorted(set(expected) | set(found)):
+            if expected.get(name) != found.get(name):
+                raise CheckpointError(
+                    f"{folder}/model.safetensors: expected {name} of shape {expected.get(name)}, "
+                    f"found {found.get(name)}; the folder is damaged or of another version"
+                )
+
+    return check
+
+
+def _write_json(path: Path, values: object) -> None:
+    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

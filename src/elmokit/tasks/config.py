@@ -1,0 +1,167 @@
+"""The settings of a task model and of its training: frozen dataclasses that cannot be wrong.
+
+`InputConfig` says what a word's features are, `TaskConfig` (one subclass a task) what the model over them is,
+`TrainingConfig` how it learns. All are plain values that go through JSON; none needs torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, get_args
+
+from elmokit.errors import ConfigError
+
+__all__ = ["InputConfig", "Place", "Schedule", "TaskConfig", "TrainingConfig", "check", "from_values"]
+
+Place = Literal["none", "input", "output", "both"]
+Schedule = Literal["plateau", "constant", "slanted"]
+Kind = TypeVar("Kind")
+
+
+def check(holds: bool, message: str) -> None:
+    """A `ConfigError` unless something holds."""
+    if not holds:
+        raise ConfigError(message)
+
+
+@dataclass(frozen=True)
+class InputConfig:
+    """What a task model is told about each word.
+
+    Arguments:
+        vectors: a file of word vectors: GloVe or word2vec text, packed or not.
+        train_vectors: whether those vectors learn.
+        character_filters: channels of a small character CNN that learns with the task, 0 for none.
+        elmo: an ELMo model: a bundled name, a folder, a .zip or a hub id.
+        elmo_at: where its vectors come in: `"input"` of the contextual layer, its `"output"`, `"both"`, or `"none"`.
+        elmo_layers: `"mix"` (learned weights), `"average"`, `"top"`, or a layer number.
+        elmo_l2: strength of the penalty that holds the weights of a mix near equal (1 or 0.001 in the paper).
+        elmo_dropout: dropout of ELMo's vectors.
+        random_elmo: take the architecture of `elmo` with fresh weights, to see what pretraining brings.
+        tune_elmo: let the biLM learn too, by ULMFiT's schedule; its layers then have to be computed in every step.
+    """
+
+    vectors: str | None = None
+    train_vectors: bool = False
+    character_filters: int = 0
+    elmo: str | None = None
+    elmo_at: Place = "input"
+    elmo_layers: str = "mix"
+    elmo_l2: float = 0.001
+    elmo_dropout: float = 0.5
+    random_elmo: bool = False
+    tune_elmo: bool = False
+
+    def __post_init__(self) -> None:
+        """Reject what cannot be built."""
+        object.__setattr__(self, "elmo_layers", str(self.elmo_layers))
+        if self.elmo_at == "none":
+            object.__setattr__(self, "elmo", None)
+        check(self.elmo_at in get_args(Place), f"elmo_at is {self.elmo_at!r}: use one of {', '.join(get_args(Place))}")
+        layer = self.elmo_layers
+        check(
+            layer in ("mix", "average", "top") or layer.isdigit(),
+            f"elmo_layers is {layer!r}: use mix, average, top or a layer number",
+        )
+        check(self.character_filters >= 0, f"character_filters is {self.character_filters}: expected 0 or more")
+        check(0 <= self.elmo_dropout < 1, f"elmo_dropout is {self.elmo_dropout}: expected 0 or more, below 1")
+        check(self.elmo_l2 >= 0, f"elmo_l2 is {self.elmo_l2}: expected 0 or more")
+        check(
+            bool(self.vectors or self.character_filters or (self.elmo and self.elmo_at in ("input", "both"))),
+            "a task model needs something to know words by at its input: give vectors, character filters or an ELMo "
+            "model at the input",
+        )
+
+    @property
+    def elmo_in(self) -> bool:
+        """Whether ELMo's vectors are part of the input."""
+        return self.elmo is not None and self.elmo_at in ("input", "both")
+
+    @property
+    def elmo_out(self) -> bool:
+        """Whether ELMo's vectors join the output of the contextual layer."""
+        return self.elmo is not None and self.elmo_at in ("output", "both")
+
+
+@dataclass(frozen=True)
+class TaskConfig:
+    """What every task model has; a task adds its own sizes in a subclass.
+
+    Arguments:
+        inputs: what is known about each word.
+    """
+
+    inputs: InputConfig = field(default_factory=lambda: InputConfig(character_filters=64))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as plain values, ready for JSON."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How a task model learns.
+
+    Arguments:
+        epochs: passes over the training examples at most.
+        patience: epochs without a better score on the development set after which training stops.
+        batch_size: examples a step at most.
+        batch_words: words a step at most, padding counted.
+        learning_rate: of Adam.
+        elmo_learning_rate: of the top layer of a biLM that learns too.
+        weight_decay: of Adam (decoupled).
+        clip_norm: bound of the norm of all gradients together, 0 for none.
+        schedule: `"plateau"` (halved when the score stops rising), `"constant"`, or `"slanted"` (ULMFiT's triangle).
+        plateau: epochs without a better score after which the learning rate is halved.
+        average: share kept at each step of a running average of the weights that is used for scores; 0 for none.
+        share: of the training file's examples that are learned from, drawn by the seed.
+        seed: decides every random number.
+    """
+
+    epochs: int = 30
+    patience: int = 8
+    batch_size: int = 32
+    batch_words: int = 4000
+    learning_rate: float = 1e-3
+    elmo_learning_rate: float = 2e-4
+    weight_decay: float = 0.0
+    clip_norm: float = 5.0
+    schedule: Schedule = "plateau"
+    plateau: int = 3
+    average: float = 0.0
+    share: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Reject what cannot be run."""
+        for name in ("epochs", "patience", "batch_size", "batch_words", "plateau"):
+            check(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}: expected 1 or more")
+        for name in ("learning_rate", "elmo_learning_rate"):
+            check(getattr(self, name) > 0, f"{name} is {getattr(self, name)}: expected a number above 0")
+        for name in ("weight_decay", "clip_norm"):
+            check(getattr(self, name) >= 0, f"{name} is {getattr(self, name)}: expected 0 or more")
+        check(0 < self.share <= 1, f"share is {self.share}: expected above 0, at most 1")
+        check(0 <= self.average < 1, f"average is {self.average}: expected 0 or more, below 1")
+        names = get_args(Schedule)
+        check(self.schedule in names, f"schedule is {self.schedule!r}: use one of {', '.join(names)}")
+
+
+def from_values(kind: type[Kind], values: dict[str, Any], where: str) -> Kind:
+    """The dataclass of such values, parts of it included; an unknown field is a `ConfigError` that names it."""
+    known = {each.name: each for each in dataclasses.fields(kind)}  # pyright: ignore[reportArgumentType]
+    check(
+        isinstance(values, dict), f"{where} should be an object with the fields {sorted(known)}, found {values!r:.60}"
+    )
+    unknown = sorted(set(values) - set(known))
+    check(not unknown, f"{where} has the unknown fields {unknown}; known are {sorted(known)}")
+    values = dict(values)
+    if isinstance(values.get("inputs"), dict):
+        values["inputs"] = from_values(InputConfig, values["inputs"], f"{where}.inputs")
+    for name, value in values.items():
+        if str(known[name].type).startswith("tuple") and isinstance(value, list):
+            values[name] = tuple(value)
+    try:
+        return kind(**values)
+    except TypeError as problem:
+        raise ConfigError(f"{where} cannot be read: {problem}") from problem

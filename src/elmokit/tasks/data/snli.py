@@ -1,0 +1,179 @@
+"""Pairs of sentences with a label: SNLI and MultiNLI JSON lines, tables such as SICK's, or three parallel files.
+
+A path arrives; `PairExample`s leave, one a pair. The kind of file is recognised:
+
+* `s1.dev` (or `s2.dev`, `labels.dev`): premises, hypotheses and labels lie in three files of one folder, a line a
+  pair, with words already between blanks;
+* a first line that begins with `{`: one JSON object a line;
+* anything else: fields between tabs, named by the first line, or premise, hypothesis and label in this order.
+
+Fields go by the names that corpora give them (`NAMES`), whatever their case. Labels are put in small letters, so SICK's
+`ENTAILMENT` is SNLI's. A pair on whose label the annotators did not agree (`-`) is left out, as is the custom.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from elmokit.errors import InputError
+from elmokit.segment import RuleSegmenter
+from elmokit.tasks.data import Example, Problems, text_lines
+
+__all__ = ["PairExample", "read_pairs"]
+
+NAMES = {
+    "premise": ("sentence1", "sentence_a", "premise", "context", "text"),
+    "hypothesis": ("sentence2", "sentence_b", "hypothesis", "hypo"),
+    "label": ("gold_label", "entailment_judgment", "entailment_label", "label"),
+}
+NO_LABEL = ("-", "-1")  # as SNLI writes it, and as corpora with numbered labels do
+_PARALLEL = re.compile(r"(s1|s2|labels)\.([^.]+)$")
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+
+
+@dataclass(frozen=True)
+class PairExample(Example):
+    """A premise, a hypothesis and what the one says of the other.
+
+    Arguments:
+        premise: its words.
+        hypothesis: its words.
+        label: in small letters; `None` where the file has none.
+    """
+
+    premise: list[str]
+    hypothesis: list[str]
+    label: str | None = None
+
+
+def read_pairs(path: str | os.PathLike[str], *, problems: Problems | None = None) -> Iterator[PairExample]:
+    r"""The pairs of a file.
+
+    Arguments:
+        path: as above; `.gz`, `.bz2` and `.xz` are unpacked.
+        problems: what to do about pairs that cannot be used; stops at the first if not given.
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("pairs.tsv").write_text("sentence1\tsentence2\tgold_label\nIt rains.\tIt is dry.\tcontradiction\n")
+        >>> next(read_pairs("pairs.tsv")).label
+        'contradiction'
+    """
+    problems = Problems() if problems is None else problems
+    parallel = _PARALLEL.fullmatch(Path(path).name)
+    found = _parallel(Path(path).parent, parallel[2], problems) if parallel else _rows(path, problems)
+    for source, values, is_split in found:
+        label = values.get("label") or None
+        lacks = next((name for name in ("premise", "hypothesis") if not values.get(name, "").strip()), None)
+        if lacks is not None:
+            problems.bad_at(source, f"expected a {lacks}, found {'an empty one' if lacks in values else 'none'}")
+        elif label not in NO_LABEL:
+            premise, hypothesis = (_words(values[name], is_split) for name in ("premise", "hypothesis"))
+            yield PairExample(premise, hypothesis, label, source=source)
+
+
+_Fields = tuple[str, Mapping[str, str], bool]  # source, fields by our names, whether words stand between blanks
+
+
+def _rows(path: str | os.PathLike[str], problems: Problems) -> Iterator[_Fields]:
+    lines = ((number, text) for number, text in text_lines(path, problems) if text.strip())
+    first = next(lines, None)
+    if first is None:
+        raise InputError(f"{os.fspath(path)}: expected pairs of sentences, found an empty file")
+    if first[1].lstrip().startswith("{"):
+        yield from _json_lines(path, first, lines, problems)
+    else:
+        yield from _table(path, first, lines, problems)
+
+
+def _json_lines(
+    path: str | os.PathLike[str], first: tuple[int, str], rest: Iterator[tuple[int, str]], problems: Problems
+) -> Iterator[_Fields]:
+    for number, text in _all(first, rest):
+        try:
+            found = json.loads(text)
+        except (json.JSONDecodeError, RecursionError) as problem:
+            problems.bad(path, number, f"expected a JSON object, but it breaks off: {problem}")
+            continue
+        if not isinstance(found, dict):
+            problems.bad(path, number, f"expected a JSON object {{...}}, found {text:.40}")
+            continue
+        by_name = {str(key).lower(): value for key, value in found.items() if isinstance(value, (str, int))}
+        columns = _columns(list(by_name))
+        values = {ours: _cleaned(ours, str(by_name[theirs])) for ours, theirs in columns.items()}
+        yield f"{os.fspath(path)}:{number}", values, False
+
+
+def _table(
+    path: str | os.PathLike[str], first: tuple[int, str], rest: Iterator[tuple[int, str]], problems: Problems
+) -> Iterator[_Fields]:
+    header = [name.strip().lower() for name in first[1].split("\t")]
+    named = _columns(header)
+    if "premise" in named and "hypothesis" in named:
+        columns, width, lines = {ours: header.index(theirs) for ours, theirs in named.items()}, len(header), rest
+    elif len(header) in (2, 3):
+        columns, width, lines = {"premise": 0, "hypothesis": 1, "label": 2}, len(header), _all(first, rest)
+        columns = {ours: place for ours, place in columns.items() if place < width}
+    else:
+        raise InputError(
+            f"{os.fspath(path)}:{first[0]}: expected a line that names the fields, such as sentence1, sentence2 and "
+            f"gold_label between tabs, found {first[1]:.60}"
+        )
+    for number, text in lines:
+        found = text.split("\t")
+        if len(found) != width:
+            problems.bad(path, number, f"expected {width} fields between tabs, found {len(found)}")
+            continue
+        values = {ours: _cleaned(ours, _unquoted(found[place])) for ours, place in columns.items()}
+        yield f"{os.fspath(path)}:{number}", values, False
+
+
+def _parallel(folder: Path, part: str, problems: Problems) -> Iterator[_Fields]:
+    paths = [folder / f"{name}.{part}" for name in ("s1", "s2", "labels")]
+    for path in paths:
+        if not path.is_file():
+            raise InputError(f"expected three files s1.{part}, s2.{part} and labels.{part}, but {path} is not there")
+    premises, hypotheses, labels = (dict(text_lines(path, problems)) for path in paths)
+    counts = [max(lines, default=0) for lines in (premises, hypotheses, labels)]
+    if len(set(counts)) > 1:
+        names = " and ".join(path.name for path in paths[1:])
+        raise InputError(f"expected as many lines in {paths[0]}, {names}, found {', '.join(map(str, counts))}")
+    if not premises:
+        raise InputError(f"{paths[0]}: expected premises, found an empty file")
+    for number in sorted(premises.keys() & hypotheses.keys() & labels.keys()):  # lines that are no text are left out
+        values = {"premise": premises[number], "hypothesis": hypotheses[number]}
+        yield f"{paths[0]}:{number}", {**values, "label": _cleaned("label", labels[number])}, True
+
+
+def _columns(found: list[str]) -> dict[str, str]:
+    """Our names of the fields that are there, with theirs."""
+    return {ours: name for ours, names in NAMES.items() for name in reversed(names) if name in found}
+
+
+def _all(first: tuple[int, str], rest: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    yield first
+    yield from rest
+
+
+def _cleaned(name: str, value: str) -> str:
+    return value.strip().lower() if name == "label" else value
+
+
+def _unquoted(field: str) -> str:
+    """A field as it was before a program wrote it as CSV: such programs quote only what holds quotes itself."""
+    return field[1:-1].replace('""', '"') if '""' in field[1:-1] and _QUOTED.fullmatch(field) else field
+
+
+def _words(sentence: str, is_split: bool) -> list[str]:
+    return sentence.split() if is_split else [word.text for word in _segmenter().words(sentence)]
+
+
+@cache
+def _segmenter() -> RuleSegmenter:
+    return RuleSegmenter()

@@ -1,0 +1,128 @@
+"""Sentences with one label each: tab-separated lines, JSON lines, or `label text`.
+
+A path arrives; `LabelledSentence`s leave. In a TSV a line is `label<TAB>text`; a header (`label`, `text` or `sentence`,
+in any order among other columns) is recognised, and then says which column is which. A line of JSON has `label` and
+`text`, `sentence` or `words` (a list, taken as it is). Text is split at white space unless told otherwise: labelled
+corpora are mostly tokenised already.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from elmokit.tasks.data import Example, Problems, text_lines
+
+__all__ = ["LabelledSentence", "is_json_lines", "read_json_lines", "read_labelled_lines", "read_table"]
+
+TEXT_NAMES = ("text", "sentence", "document", "question")
+LABEL_NAMES = ("label", "class", "category")
+Splitter = Callable[[str], Sequence[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledSentence(Example):
+    """A sentence with a label; without one, something to predict.
+
+    Arguments:
+        words: of the sentence.
+        label: its class.
+    """
+
+    words: tuple[str, ...]
+    label: str = ""
+
+
+def read_table(
+    path: str | os.PathLike[str], *, splits: Splitter = str.split, problems: Problems | None = None
+) -> Iterator[LabelledSentence]:
+    r"""The labelled sentences of a tab-separated file.
+
+    Arguments:
+        path: the file.
+        splits: how a text becomes words.
+        problems: what happens to lines with too few fields.
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("my.tsv").write_text("good\ta fine film\nbad\ta dull one\n")
+        >>> [(each.label, each.words) for each in read_table("my.tsv")]
+        [('good', ('a', 'fine', 'film')), ('bad', ('a', 'dull', 'one'))]
+    """
+    problems = problems or Problems()
+    label_place, text_place = 0, 1
+    for number, line in text_lines(path, problems):
+        fields = line.split("\t")
+        if number == 1 and (header := _header(fields)) is not None:
+            label_place, text_place = header
+            continue
+        if not line.strip():
+            continue
+        if len(fields) <= max(label_place, text_place):
+            problems.bad(path, number, f"expected a label and a text with a tab between, found {len(fields)} field(s)")
+            continue
+        yield from _checked(path, number, fields[label_place], splits(fields[text_place]), problems)
+
+
+def read_json_lines(
+    path: str | os.PathLike[str], *, splits: Splitter = str.split, problems: Problems | None = None
+) -> Iterator[LabelledSentence]:
+    """The labelled sentences of a file with one JSON object a line."""
+    problems = problems or Problems()
+    for number, line in text_lines(path, problems):
+        if not line.strip():
+            continue
+        try:
+            values = json.loads(line)
+        except (json.JSONDecodeError, RecursionError):
+            values = None
+        if not isinstance(values, dict):
+            problems.bad(path, number, f"expected a JSON object, found {line[:40]!r}")
+            continue
+        label = next((values[name] for name in LABEL_NAMES if name in values), None)
+        words = values.get("words")
+        if words is None:
+            text = next((values[name] for name in TEXT_NAMES if name in values), None)
+            words = splits(text) if isinstance(text, str) else None
+        if label is None or not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
+            problems.bad(path, number, f"expected label and text (or words), found the fields {sorted(values)}")
+            continue
+        yield from _checked(path, number, str(label), words, problems)
+
+
+def read_labelled_lines(
+    path: str | os.PathLike[str], *, splits: Splitter = str.split, problems: Problems | None = None
+) -> Iterator[LabelledSentence]:
+    """The labelled sentences of a file whose lines begin with a label and a blank; of `DESC:manner`, `DESC` counts."""
+    problems = problems or Problems()
+    for number, line in text_lines(path, problems):
+        if line.strip():
+            label, _, text = line.strip().partition(" ")
+            yield from _checked(path, number, label.partition(":")[0], splits(text), problems)
+
+
+def is_json_lines(path: str | os.PathLike[str]) -> bool:
+    """Whether the name of a file says that it holds JSON lines."""
+    return any(suffix in (".json", ".jsonl", ".ndjson") for suffix in Path(path).suffixes)
+
+
+def _checked(
+    path: str | os.PathLike[str], number: int, label: str, words: Sequence[str], problems: Problems
+) -> Iterator[LabelledSentence]:
+    if not label.strip() or not words:
+        problems.bad(
+            path, number, f"expected a label and a text, found an empty {'text' if label.strip() else 'label'}"
+        )
+    else:
+        yield LabelledSentence(words=tuple(words), label=label.strip(), source=f"{os.fspath(path)}:{number}")
+
+
+def _header(fields: Sequence[str]) -> tuple[int, int] | None:
+    """Places of label and text, if these fields are names."""
+    names = [field.strip().lower() for field in fields]
+    label = next((names.index(name) for name in LABEL_NAMES if name in names), None)
+    text = next((names.index(name) for name in TEXT_NAMES if name in names), None)
+    return None if label is None or text is None else (label, text)

@@ -1,0 +1,253 @@
+"""WordInputs: tokenised sentences become the features of their words, from whatever sources a task was given.
+
+Arrives: sentences as lists of words. Leaves: a `WordBatch` with the features that enter the contextual layer (static
+vectors, a small character CNN that learns with the task, a mix of ELMo's layers), a second mix of ELMo's layers for the
+contextual layer's output, and the mask. A frozen biLM's layers come from a `LayerStore` where the trainer has filled
+one, else they are computed on the spot; a biLM that learns is a part of this module.
+
+Shapes: B batch, W words, F features, E width of ELMo, L layers, V words of the static table, U distinct words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elmokit.characters import ByteScheme
+from elmokit.config import CharConfig
+from elmokit.embed.embedder import Embedder
+from elmokit.nn.scalar_mix import ScalarMix
+from elmokit.nn.word_encoder import CharCnn
+from elmokit.tasks.config import InputConfig
+from elmokit.tasks.layers import ElmoSource, LayerStore
+from elmokit.vectors import WordVectors, read_vectors, vectors_width
+
+__all__ = ["WordBatch", "WordInputs"]
+
+# Words from the beginning of a file of vectors that are kept beside those of the data, for text that comes later.
+COMMON_WORDS = 50_000
+CHARACTER_WIDTH, CHARACTER_DIM = 3, 16  # as in the paper's NER model
+
+
+class WordBatch(NamedTuple):
+    """What a task knows of the words of a batch.
+
+    Arguments:
+        features_BWF: what enters the contextual layer; zeros where no word is.
+        output_BWE: ELMo's vectors for the contextual layer's output, `None` if there are none.
+        mask_BW: true where a word is.
+        lengths: words of each sentence.
+    """
+
+    features_BWF: Tensor
+    output_BWE: Tensor | None
+    mask_BW: Tensor
+    lengths: list[int]
+
+    def joined(self, contextual_BWH: Tensor) -> Tensor:
+        """The contextual layer's output with ELMo's vectors beside it, where ELMo is at the output."""
+        if self.output_BWE is None:
+            return contextual_BWH
+        return torch.cat([contextual_BWH, self.output_BWE], dim=-1)
+
+
+class WordInputs(nn.Module):
+    """Features of words.
+
+    Arguments:
+        config: which features.
+        words: V words that have static vectors.
+        vectors_VE: (V, E) their vectors, `None` if the config asks for none.
+        elmo: the ELMo model, `None` if the config asks for none.
+
+    Example:
+        >>> inputs = WordInputs(InputConfig(character_filters=8))
+        >>> batch = inputs([["the", "bank"], ["hello"]])
+        >>> batch.features_BWF.shape, batch.mask_BW.tolist()
+        (torch.Size([2, 2, 8]), [[True, True], [True, False]])
+    """
+
+    def __init__(
+        self,
+        config: InputConfig,
+        *,
+        words: Sequence[str] = (),
+        vectors_VE: np.ndarray | Tensor | None = None,
+        elmo: ElmoSource | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.words = list(words)
+        self._rows = {word: row for row, word in enumerate(self.words, start=1)}
+        self.vectors = None if vectors_VE is None else _table(vectors_VE, learns=config.train_vectors)
+        self.characters, self.scheme = None, ByteScheme()
+        if config.character_filters:
+            filters = ((CHARACTER_WIDTH, config.character_filters),)
+            self.characters = CharCnn(CharConfig(dim=CHARACTER_DIM, filters=filters, num_highways=0))
+        self._elmo = (elmo,)  # in a tuple: a frozen biLM is no part of the model's parameters
+        self.tuned = elmo.elmo if elmo is not None and config.tune_elmo else None
+        self.input_mix = _mix(config, elmo) if elmo is not None and config.elmo_in else None
+        self.output_mix = _mix(config, elmo) if elmo is not None and config.elmo_out else None
+        self.dropout = nn.Dropout(config.elmo_dropout)
+        self.store: LayerStore | None = None
+        self._embedder: Embedder | None = None
+        self.register_buffer("_place", torch.empty(0), persistent=False)
+
+    @classmethod
+    def for_sentences(
+        cls,
+        config: InputConfig,
+        sentences: Iterable[Sequence[str]],
+        *,
+        elmo: ElmoSource | None = None,
+        vectors: Any = None,  # noqa: ANN401
+    ) -> WordInputs:
+        """The features for a task with these sentences: only vectors of their words, and of common ones, are kept.
+
+        Arguments:
+            config: which features.
+            sentences: all that is known beforehand.
+            elmo: the model that `config.elmo` names.
+            vectors: gensim's KeyedVectors instead of the file that the config names.
+        """
+        inputs = cls.without_words(config, elmo=elmo, vectors=vectors)
+        inputs.read_vectors(sentences, vectors)
+        return inputs
+
+    @classmethod
+    def without_words(cls, config: InputConfig, *, elmo: ElmoSource | None = None, vectors: Any = None) -> WordInputs:  # noqa: ANN401
+        """The features with a static table of the right width that knows no word yet."""
+        source = config.vectors if vectors is None else vectors
+        empty_VE = None if source is None else torch.zeros(0, vectors_width(source))
+        return cls(config, vectors_VE=empty_VE, elmo=elmo)
+
+    def read_vectors(self, sentences: Iterable[Sequence[str]], vectors: Any = None) -> None:  # noqa: ANN401
+        """Fill the static table with the vectors of the words of these sentences, and of common ones."""
+        if self.vectors is None:
+            return
+        needed = {form for words in sentences for word in words for form in (word, word.lower())}
+        source = self.config.vectors if vectors is None else vectors
+        found: WordVectors = read_vectors(source, only=needed, first=COMMON_WORDS)
+        self.words = found.words
+        self._rows = {word: row for row, word in enumerate(self.words, start=1)}
+        self.vectors = _table(found.table_VE, learns=self.config.train_vectors).to(self.device)
+
+    @property
+    def dim(self) -> int:
+        """Width of the features that enter the contextual layer."""
+        width = self.vector_dim
+        width += self.config.character_filters
+        return width + (self.elmo.dim if self.elmo is not None and self.config.elmo_in else 0)
+
+    @property
+    def vector_dim(self) -> int:
+        """Width of the static vectors, 0 if there are none."""
+        return 0 if self.vectors is None else self.vectors.embedding_dim
+
+    @property
+    def output_dim(self) -> int:
+        """Width of ELMo's vectors at the output, 0 if there are none."""
+        return self.elmo.dim if self.elmo is not None and self.config.elmo_out else 0
+
+    @property
+    def elmo(self) -> ElmoSource | None:
+        """The ELMo model and where it came from."""
+        return self._elmo[0]
+
+    @property
+    def device(self) -> torch.device:
+        """Where features are computed."""
+        return self._place.device  # pyright: ignore[reportReturnType]
+
+    def forward(self, sentences: Sequence[Sequence[str]]) -> WordBatch:
+        """The features of a batch of tokenised sentences."""
+        lengths = [len(words) for words in sentences]
+        longest = max(1, max(lengths, default=1))
+        mask_BW = (torch.arange(longest) < torch.tensor(lengths).unsqueeze(1)).to(self.device)
+        features = []
+        if self.vectors is not None:
+            features.append(self.vectors(self._padded([map(self._row, words) for words in sentences], longest)))
+        if self.characters is not None:
+            features.append(self._spelled(sentences, longest))
+        output_BWE = None
+        if self.input_mix is not None or self.output_mix is not None:
+            layers_LBWE = self._layers(sentences)
+            if self.input_mix is not None:
+                features.append(self.dropout(self.input_mix(layers_LBWE)))
+            if self.output_mix is not None:
+                output_BWE = self.dropout(self.output_mix(layers_LBWE))
+        return WordBatch(torch.cat(features, dim=-1), output_BWE, mask_BW, lengths)
+
+    def penalty(self) -> Tensor | float:
+        """What the config's `elmo_l2` adds to the loss."""
+        mixes = [mix for mix in (self.input_mix, self.output_mix) if mix is not None and mix.weights.requires_grad]
+        return sum((mix.penalty(self.config.elmo_l2) for mix in mixes), 0.0)
+
+    def learned_mixes(self) -> dict[str, dict[str, Any]]:
+        """The shares s_j and the scale γ of each mix, by its place."""
+        mixes = {"input": self.input_mix, "output": self.output_mix}
+        return {
+            place: {"shares": mix.shares(), "gamma": mix.gamma.item()}
+            for place, mix in mixes.items()
+            if mix is not None
+        }
+
+    def _row(self, word: str) -> int:
+        """The row of a word's static vector, or of its lower-cased form; 0 for none."""
+        return self._rows.get(word) or self._rows.get(word.lower(), 0)
+
+    def _padded(self, rows: Sequence[Iterable[int]], longest: int) -> Tensor:
+        numbers_BW = np.zeros((len(rows), longest), np.int64)
+        for place, numbers in enumerate(rows):
+            numbers = list(numbers)
+            numbers_BW[place, : len(numbers)] = numbers
+        return torch.from_numpy(numbers_BW).to(self.device)
+
+    def _spelled(self, sentences: Sequence[Sequence[str]], longest: int) -> Tensor:
+        """What the character CNN makes of each word, every distinct word being read once."""
+        assert self.characters is not None
+        distinct = {word: None for words in sentences for word in words}
+        places = {word: place for place, word in enumerate(distinct, start=1)}
+        ids_UC = torch.from_numpy(self.scheme.word_ids(list(distinct))).to(self.device)
+        features_UF = F.pad(self.characters(ids_UC), (0, 0, 1, 0))
+        return F.embedding(self._padded([map(places.__getitem__, words) for words in sentences], longest), features_UF)
+
+    def _layers(self, sentences: Sequence[Sequence[str]]) -> Tensor:
+        """All layers (L, B, W, E) of the batch."""
+        if self.tuned is not None:
+            return self.tuned(self.tuned.word_ids(sentences)).layers
+        layers_LBWE = self.store.gather(sentences) if self.store is not None else None
+        return self._computed(sentences) if layers_LBWE is None else layers_LBWE.to(self.device)
+
+    def _computed(self, sentences: Sequence[Sequence[str]]) -> Tensor:
+        """The layers of a frozen biLM for sentences that no store holds, rounded as a store would."""
+        assert self.elmo is not None
+        if self._embedder is None or self._embedder.device != self.device:
+            self._embedder = Embedder(self.elmo.elmo, device=self.device)
+        longest = max(1, max(map(len, sentences)))
+        layers_BLWE = np.zeros((len(sentences), self.elmo.num_layers, longest, self.elmo.dim), np.float16)
+        for places, arrays in self._embedder.embed_batches(sentences, layers="all"):
+            for place, layers_LWE in zip(places, arrays, strict=True):
+                layers_BLWE[place, :, : layers_LWE.shape[1]] = layers_LWE
+        return torch.from_numpy(layers_BLWE).to(self.device).float().transpose(0, 1)
+
+
+def _table(vectors_VE: np.ndarray | Tensor, *, learns: bool) -> nn.Embedding:
+    """The vectors below a row of zeros for padding and unknown words; frozen ones are rounded as they are saved."""
+    table_VE = torch.as_tensor(vectors_VE, dtype=torch.float32)
+    table_VE = F.pad(table_VE if learns else table_VE.half().float(), (0, 0, 1, 0))
+    return nn.Embedding.from_pretrained(table_VE, freeze=not learns, padding_idx=0)
+
+
+def _mix(config: InputConfig, elmo: ElmoSource) -> ScalarMix:
+    if config.elmo_layers == "mix":
+        return ScalarMix(elmo.num_layers)
+    if config.elmo_layers == "average":
+        return ScalarMix.average(elmo.num_layers)
+    layer = elmo.num_layers - 1 if config.elmo_layers == "top" else int(config.elmo_layers)
+    return ScalarMix.only(layer, elmo.num_layers)

@@ -1,0 +1,237 @@
+"""A label for each word: a biLSTM over the words' features and a CRF over the labels.
+
+Names, chunks and parts of speech differ only in the column their labels come from. Labels of spans are learned as
+IOBES, whatever scheme the file has, and the CRF knows which label may follow which (a span that begins must end), so
+every prediction is well-formed; predictions leave in IOB2. ELMo at the output joins what the biLSTM says (Peters et al.
+2018 put it at the input for names).
+
+Shapes: B batch, W words, F features, H both directions of the biLSTM, K labels.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from elmokit.errors import InputError, MissingExtra
+from elmokit.tasks.base import TaskModel
+from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check
+from elmokit.tasks.data import Problems
+from elmokit.tasks.data.columns import TaggedSentence, read_columns
+from elmokit.tasks.inputs import WordInputs
+from elmokit.tasks.recurrent import BiRecurrent, VariationalDropout
+from elmokit.tasks.scores.accuracy import accuracy
+from elmokit.tasks.scores.spans import is_iob, span_scores, spans_of, to_iobes
+
+if TYPE_CHECKING:
+    from elmokit.segment import Segmenter
+
+__all__ = ["TASK", "TagConfig", "Tagger"]
+
+FORBIDDEN = -10_000.0  # no path through the labels can gain this much elsewhere
+START, END = "<start>", "<end>"
+
+
+@dataclass(frozen=True)
+class TagConfig(TaskConfig):
+    """The settings of a tagger.
+
+    Arguments:
+        inputs: what is known about each word.
+        column: of the training file that holds the labels: a number from 1, `"last"`, or a name of CoNLL-U.
+        hidden: width of each direction of the biLSTM.
+        num_layers: of the biLSTM.
+        dropout: of the features, between the layers, and of the biLSTM's output.
+        use_crf: score whole sequences of labels; off, each word is classified alone.
+    """
+
+    inputs: InputConfig = field(default_factory=lambda: InputConfig(character_filters=128))
+    column: str = "last"
+    hidden: int = 200
+    num_layers: int = 2
+    dropout: float = 0.5
+    use_crf: bool = True
+
+    def __post_init__(self) -> None:
+        """Reject what cannot be built."""
+        object.__setattr__(self, "column", str(self.column))
+        check(self.hidden >= 1 and self.num_layers >= 1, "hidden and num_layers: expected 1 or more")
+        check(0 <= self.dropout < 1, f"dropout is {self.dropout}: expected 0 or more, below 1")
+
+
+class Tagger(TaskModel):
+    """A biLSTM-CRF.
+
+    Arguments:
+        config: its settings.
+        inputs: features of words.
+        labels: K labels as the model knows them: IOBES for spans.
+    """
+
+    name = "tag"
+    Config = TagConfig
+    training_config = TrainingConfig(epochs=40, patience=8, batch_size=32)
+    config: TagConfig
+
+    def __init__(self, config: TagConfig, inputs: WordInputs, labels: Sequence[str]) -> None:
+        super().__init__(config, inputs)
+        self.labels = list(labels)
+        self.has_spans = is_iob(self.labels)
+        self._numbers = {label: number for number, label in enumerate(self.labels)}
+        self.dropout = VariationalDropout(config.dropout)
+        self.contextual = BiRecurrent(inputs.dim, config.hidden, num_layers=config.num_layers, dropout=config.dropout)
+        self.to_labels = nn.Linear(2 * config.hidden + inputs.output_dim, len(self.labels))
+        self.crf = _crf(self.labels, has_spans=self.has_spans) if config.use_crf else None
+
+    @property
+    def metric(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """F1 of spans where there are spans, else accuracy."""
+        return "f1" if self.has_spans else "accuracy"
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], *, config: TagConfig, problems: Problems) -> Iterator[TaggedSentence]:
+        """The sentences of a CoNLL or CoNLL-U file."""
+        return read_columns(path, column=config.column, problems=problems)
+
+    @classmethod
+    def build(cls, config: TagConfig, examples: Sequence[TaggedSentence], inputs: WordInputs) -> Tagger:
+        """A tagger for the labels of these examples."""
+        seen = sorted({label for example in examples for label in example.labels})
+        if not seen:
+            raise InputError("expected labels to learn, found none")
+        if is_iob(seen):
+            kinds = sorted({span.kind for example in examples for span in spans_of(example.labels)})
+            seen = ["O", *(f"{mark}-{kind}" for kind in kinds for mark in "BIES")]
+        return cls(config, inputs, seen)
+
+    @classmethod
+    def from_extra(cls, config: TagConfig, inputs: WordInputs, extra: dict[str, Any]) -> Tagger:
+        """A tagger for stored labels."""
+        return cls(config, inputs, extra["labels"])
+
+    def extra_values(self) -> dict[str, Any]:
+        """The labels."""
+        return {"labels": self.labels}
+
+    def sentences(self, example: TaggedSentence) -> list[list[str]]:
+        """The sentence."""
+        return [list(example.words)]
+
+    def complaint(self, example: TaggedSentence) -> str | None:
+        """Labels that were not in the training examples."""
+        unknown = [label for label in self._inner(example) if label not in self._numbers]
+        return f"the label {unknown[0]!r} does not occur in the training examples" if unknown else None
+
+    def loss(self, batch: Sequence[TaggedSentence]) -> Tensor:
+        """Negative log-likelihood of the labels, a sentence on the mean."""
+        logits_BWK, mask_BW = self._logits(batch)
+        gold_BW = torch.zeros(mask_BW.shape, dtype=torch.int64)
+        for row, example in enumerate(batch):
+            gold_BW[row, : len(example.labels)] = torch.tensor([self._numbers[each] for each in self._inner(example)])
+        gold_BW = gold_BW.to(logits_BWK.device)
+        if self.crf is None:
+            return nn.functional.cross_entropy(logits_BWK[mask_BW], gold_BW[mask_BW])
+        with parametrize.cached():
+            return -self.crf(logits_BWK, gold_BW, mask_BW, reduction="sum") / len(batch)
+
+    def predict(self, batch: Sequence[TaggedSentence]) -> list[list[str]]:
+        """The labels of each sentence; spans in IOB2."""
+        logits_BWK, mask_BW = self._logits(batch)
+        if self.crf is None:
+            rows = logits_BWK.argmax(-1).tolist()
+        else:
+            with parametrize.cached():
+                rows = self.crf.decode(logits_BWK, mask_BW)
+        labels = [
+            [self.labels[number] for number in row[: len(example.words)]]
+            for row, example in zip(rows, batch, strict=True)
+        ]
+        return [_to_iob2(row) for row in labels] if self.has_spans else labels
+
+    def scores(self, examples: Sequence[TaggedSentence], predictions: Sequence[Sequence[str]]) -> dict[str, float]:
+        """F1 of spans as conlleval counts, or accuracy of labels."""
+        gold = [example.labels for example in examples]
+        if self.has_spans:
+            return span_scores(gold, predictions)
+        return {
+            "accuracy": accuracy([each for row in gold for each in row], [each for row in predictions for each in row])
+        }
+
+    def example_of(self, *texts: str, segmenter: Segmenter) -> TaggedSentence:
+        """A typed sentence."""
+        (text,) = texts
+        words = tuple(word.text for sentence in segmenter(text) for word in sentence)
+        if not words:
+            raise InputError(f"expected a sentence, found no words in {text!r}")
+        return TaggedSentence(words=words, source="typed")
+
+    def show(self, example: TaggedSentence, prediction: Sequence[str]) -> str:
+        """Spans in brackets, or each word with its label."""
+        if not self.has_spans:
+            return " ".join(f"{word}/{label}" for word, label in zip(example.words, prediction, strict=True))
+        words = list(example.words)
+        for kind, first, last in spans_of(prediction):
+            words[first] = f"[{words[first]}"
+            words[last] = f"{words[last]} {kind}]"
+        return " ".join(words)
+
+    def _inner(self, example: TaggedSentence) -> Sequence[str]:
+        return to_iobes(example.labels) if self.has_spans else example.labels
+
+    def _logits(self, batch: Sequence[TaggedSentence]) -> tuple[Tensor, Tensor]:
+        words = self.inputs([example.words for example in batch])
+        hidden_BWH = self.contextual(self.dropout(words.features_BWF), words.lengths)
+        return self.to_labels(words.joined(self.dropout(hidden_BWH))), words.mask_BW
+
+
+class _Forbidding(nn.Module):
+    """Adds to learned transitions a number that forbids some of them."""
+
+    def __init__(self, allowed: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("allowed", allowed, persistent=False)
+
+    def forward(self, scores: Tensor) -> Tensor:
+        return scores.masked_fill(~self.allowed, FORBIDDEN)  # pyright: ignore[reportOperatorIssue]
+
+
+def _crf(labels: Sequence[str], *, has_spans: bool) -> Any:  # noqa: ANN401
+    try:
+        from torchcrf import CRF
+    except ImportError as problem:
+        raise MissingExtra("a tagger with a CRF needs pytorch-crf: pip install 'elmokit[tasks]'") from problem
+    crf = CRF(len(labels), batch_first=True)
+    if has_spans:
+        allowed = {
+            "transitions": torch.tensor([[_may_follow(one, other) for other in labels] for one in labels]),
+            "start_transitions": torch.tensor([_may_follow(START, label) for label in labels]),
+            "end_transitions": torch.tensor([_may_follow(label, END) for label in labels]),
+        }
+        for name, mask in allowed.items():
+            parametrize.register_parametrization(crf, name, _Forbidding(mask))
+    return crf
+
+
+def _may_follow(label: str, following: str) -> bool:
+    """Whether one IOBES label may follow another; the ends of a sentence are outside of every span.
+
+    Example:
+        >>> _may_follow("B-PER", "E-PER"), _may_follow("B-PER", "O"), _may_follow("O", "I-PER")
+        (True, False, False)
+    """
+    is_open = label[:2] in ("B-", "I-")
+    goes_on = following[:2] in ("I-", "E-")
+    return is_open == goes_on and (not is_open or label[2:] == following[2:])
+
+
+def _to_iob2(iobes: Sequence[str]) -> list[str]:
+    return [{"E-": "I-", "S-": "B-"}.get(label[:2], label[:2]) + label[2:] for label in iobes]
+
+
+TASK = Tagger

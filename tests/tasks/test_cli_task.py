@@ -1,0 +1,137 @@
+"""`elmo task` and `python -m elmokit.tasks.train`: files in, a model and predictions out, and bad input."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+
+from elmokit.cli import main
+from elmokit.tasks.train import main as train_main
+
+NAMES = "Ann I-PER\nLee I-PER\nwent O\nto O\nRome I-LOC\n\nthey O\nleft O\nOslo I-LOC\n\nBob I-PER\nslept O\n"
+QUICK = ["--epochs", "12", "--learning-rate", "0.02", "--set", "hidden=12", "dropout=0.1", "num-layers=1"]
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.conll").write_text(NAMES, encoding="utf-8")
+    (tmp_path / "my.vec").write_text("went 1 0\nrome 0 1\nann 1 1\n", encoding="utf-8")
+    return tmp_path
+
+
+def task_train(*more: str) -> list[str]:
+    return ["task", "train", "tag", "--train", "train.conll", "--dev", "train.conll", "-o", "names", *more]
+
+
+def test_train_evaluate_predict(desk, capsys, monkeypatch, random_model):
+    sources = ["--vectors", "my.vec", "--elmo", str(random_model), "--test", "train.conll", "--device", "cpu"]
+    assert main(task_train(*sources, *QUICK)) == 0
+    shown = capsys.readouterr()
+    assert "dev: f1 100.00" in shown.out
+    assert "test: f1 100.00" in shown.out
+    assert "ELMo at the input: layers 0." in shown.out
+    assert "tag: 3 to learn from, 3 to choose by, 3 to test on" in shown.err
+    assert (desk / "elmo-layers").is_dir()
+    results = json.loads((desk / "names/results.json").read_text(encoding="utf-8"))
+    assert results["config"]["hidden"] == 12
+    assert results["config"]["inputs"]["vectors"] == "my.vec"
+
+    (desk / "my.vec").unlink()  # the folder holds what it needs
+    assert main(["task", "evaluate", "names", "train.conll", "--predictions", "said.jsonl", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["f1"] == 1.0
+    assert json.loads((desk / "said.jsonl").read_text(encoding="utf-8").splitlines()[0])[0] == "B-PER"
+
+    assert main(["task", "predict", "names", "Ann Lee went to Rome"]) == 0
+    assert capsys.readouterr().out == "[Ann Lee PER] went to [Rome LOC]\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Ann Lee went to Rome\n\n")))
+    assert main(["task", "predict", "names", "--file", "-", "--tokenised", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == ["B-PER", "I-PER", "O", "O", "B-LOC"]
+
+
+def test_results_alone_and_no_tyro(desk):
+    code = "import sys; sys.modules['tyro'] = None; from elmokit.tasks.train import main; sys.exit(main(sys.argv[1:]))"
+    arguments = ["tag", "--train", "train.conll", "--dev", "train.conll", "-o", "run", "--results-only"]
+    command = [sys.executable, "-c", code, *arguments, "--epochs", "1", "--set", "hidden=4", "--share", "0.4"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert set(json.loads(done.stdout)) == {"dev", "test", "seconds"}
+    assert [path.name for path in (desk / "run").iterdir()] == ["results.json"]
+    assert json.loads((desk / "run/results.json").read_text(encoding="utf-8"))["num_train"] == 1
+
+
+BAD = [
+    (["--train", "no.conll"], 2, r"no\.conll does not exist"),
+    (["--train", "empty"], 2, "empty: expected examples to learn from, found none"),
+    (["--dev", "empty"], 2, "empty: expected examples, found none"),
+    (["--dev", "ragged"], 2, "ragged:2: expected 2 columns.*--skip-bad"),
+    (["--dev", "odd"], 2, "odd:1: the label 'S-ORG' does not occur in the training examples"),
+    (["--set", "colour=red"], 2, "the task tag can be told column=TEXT, hidden=N"),
+    (["--set", "hidden=many"], 2, "--hidden is 'many': expected N"),
+    (["--epochs", "0"], 2, "epochs is 0"),
+    (["--elmo-at", "side"], 2, "--elmo-at is 'side': use one of none, input, output, both"),
+    (["--elmo", "nowhere"], 2, "nowhere"),
+    (["--vectors", "train.conll"], 2, r"train\.conll:1: expected a word and its numbers"),
+    (["-o", "train.conll"], 1, "found a file"),
+    (["-o", "."], 1, "expected a new folder or a task model's"),
+]
+
+
+@pytest.mark.parametrize(("more", "code", "message"), BAD)
+def test_bad_input_is_one_line(more, code, message, desk, capsys):
+    for name, text in (("empty", ""), ("ragged", "a O\nb\n"), ("odd", "EU I-ORG\n")):
+        (desk / name).write_text(text, encoding="utf-8")
+    arguments = dict(zip(*[iter(task_train()[3:])] * 2, strict=True)) | dict(zip(*[iter(more)] * 2, strict=True))
+    flat = [part for pair in arguments.items() for part in pair]
+    assert main(["task", "train", "tag", *flat, "--device", "cpu"]) == code
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) <= 2
+    assert __import__("re").search(message, lines[-1])
+    assert train_main(["tag", *flat, "--device", "cpu"]) == code
+    assert not (desk / "names").exists()
+
+
+def test_bad_examples_can_be_skipped(desk, capsys):
+    (desk / "dev").write_text(NAMES + "\nx\n\nEU I-ORG\n", encoding="utf-8")
+    more = ["--epochs", "1", "--skip-bad", "--set", "hidden=4"]
+    assert main([*task_train(), *more, "--dev", "dev"]) == 0
+    assert "2 bad examples skipped, the first: dev:14: expected a word" in capsys.readouterr().err
+    assert main(["task", "evaluate", "names", "dev", "--skip-bad"]) == 0
+    assert "2 bad examples skipped" in capsys.readouterr().err
+    (desk / "odd").write_text("EU I-ORG\n", encoding="utf-8")
+    assert main(["task", "evaluate", "names", "odd", "--skip-bad"]) == 2
+    assert "found none" in capsys.readouterr().err
+
+
+def test_help_of_the_group(capsys):
+    assert main(["task"]) == 0
+    shown = capsys.readouterr().out
+    assert "elmo task predict" in shown
+    assert "coref" in shown
+    for name in ("train", "evaluate", "predict"):
+        assert main(["task", name, "--help"]) == 0
+        assert f"Example: elmo task {name} " in capsys.readouterr().out
+    assert main(["task", "dance"]) == 2
+    assert "one of train, evaluate, predict, found 'dance'; see elmo task --help" in capsys.readouterr().err
+    assert main(["task", "predict", "nowhere"]) == 2
+
+
+def test_help_needs_no_torch():
+    code = (
+        "import sys; from elmokit.cli import main; main(['task', 'train', '--help']); "
+        "print([m for m in ('torch', 'numpy', 'pyarrow', 'h5py') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_text_to_predict_for_is_needed(desk, capsys):
+    assert main([*task_train(), "--epochs", "1", "--set", "hidden=4", "--device", "cpu"]) == 0
+    capsys.readouterr()
+    assert main(["task", "predict", "names"]) == 2
+    assert "expected text to predict for (sentence)" in capsys.readouterr().err
+    assert main(["task", "predict", "names", " "]) == 2
+    assert "found no words" in capsys.readouterr().err

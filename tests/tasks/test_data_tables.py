@@ -1,0 +1,112 @@
+"""Labelled sentences: tables, JSON lines, plain lines and trees."""
+
+from __future__ import annotations
+
+import pytest
+
+from elmokit.errors import InputError
+from elmokit.tasks.classify import Classifier, ClassifyConfig
+from elmokit.tasks.data import Problems
+from elmokit.tasks.data.tables import read_json_lines, read_labelled_lines, read_table
+from elmokit.tasks.data.trees import read_trees, tree_phrases
+
+TREE = "(3 (2 It) (4 (2 's) (4 (2 -LRB-) (4 great))))"
+
+
+def made(tmp_path, text, name="file"):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def pairs(examples):
+    return [(example.label, " ".join(example.words)) for example in examples]
+
+
+def test_a_table_with_and_without_a_header(tmp_path):
+    plain = made(tmp_path, "pos\ta b\n\nneg\tc\n")
+    assert pairs(read_table(plain)) == [("pos", "a b"), ("neg", "c")]
+    named = made(tmp_path, "id\tsentence\tlabel\n1\ta b\tpos\n", "named")
+    assert pairs(read_table(named)) == [("pos", "a b")]
+    assert next(read_table(named)).source == f"{named}:2"
+
+
+def test_json_lines(tmp_path):
+    path = made(tmp_path, '{"label": 1, "text": "a b"}\n\n{"class": "x", "words": ["c d", "e"]}\n')
+    assert [(each.label, each.words) for each in read_json_lines(path)] == [("1", ("a", "b")), ("x", ("c d", "e"))]
+
+
+def test_lines_that_begin_with_a_label(tmp_path):
+    path = made(tmp_path, "DESC:manner How did it ?\n\nHUM Who ?\n")
+    assert pairs(read_labelled_lines(path)) == [("DESC", "How did it ?"), ("HUM", "Who ?")]
+
+
+def test_trees_and_their_phrases(tmp_path):
+    path = made(tmp_path, TREE + "\n\n")
+    assert pairs(read_trees(path)) == [("3", "It 's ( great")]
+    phrases = pairs(read_trees(path, phrases=True))
+    assert phrases[0] == ("3", "It 's ( great")
+    assert sorted(phrases[1:]) == sorted(
+        [("2", "It"), ("4", "'s ( great"), ("2", "'s"), ("4", "( great"), ("2", "("), ("4", "great")]
+    )
+
+
+def test_a_deep_tree_is_no_danger():
+    depth = 5000
+    text = "(1 (0 a) " * depth + "(1 end)" + ")" * depth
+    assert len(tree_phrases(text)[0][1]) == depth + 1
+
+
+BAD_TREES = ["", "3 It", "(3 (2 a) (4", "(3 a) b", "(3 a) (2 b)", "(3 ())", "((3 a))", "(3)", "(3 a))"]
+
+
+@pytest.mark.parametrize("text", BAD_TREES)
+def test_what_is_no_tree(text):
+    with pytest.raises(ValueError, match="expected"):
+        tree_phrases(text)
+
+
+BAD = [
+    (read_table, "pos a b\n", "with a tab between, found 1 field"),
+    (read_table, "pos\t \n", "found an empty text"),
+    (read_table, "\ta b\n", "found an empty label"),
+    (read_json_lines, "[1]\n", "expected a JSON object"),
+    (read_json_lines, "{'label'\n", "expected a JSON object"),
+    (read_json_lines, '{"label": "x", "words": [1]}\n', "found the fields"),
+    (read_json_lines, '{"text": "x"}\n', "expected label and text"),
+    (read_labelled_lines, "HUM\n", "found an empty text"),
+    (read_trees, "(3 (2 a)\n", "missing"),
+]
+
+
+@pytest.mark.parametrize(("reader", "text", "message"), BAD)
+def test_bad_lines_are_named_or_skipped(reader, text, message, tmp_path):
+    path = made(tmp_path, text)
+    with pytest.raises(InputError, match=f"file:1: .*{message}"):
+        list(reader(path))
+    problems = Problems(skips=True)
+    assert list(reader(path, problems=problems)) == []
+    assert problems.num_bad == 1
+
+
+LOOKS = [("x.txt", TREE), ("x.tsv", "pos\ta"), ("x.jsonl", '{"label": "pos", "text": "a"}'), ("x", "pos a")]
+
+
+@pytest.mark.parametrize(("name", "text"), [*LOOKS, ("x", LOOKS[2][1])])
+def test_the_format_is_recognised(name, text, tmp_path):
+    (example,) = Classifier.read(made(tmp_path, text, name), config=ClassifyConfig(), problems=Problems())
+    assert example.label in ("pos", "3")
+
+
+def test_phrases_are_learned_from_and_never_scored(tmp_path):
+    path, config = made(tmp_path, TREE), ClassifyConfig(phrases=True)
+    assert len(list(Classifier.read_train(path, config=config, problems=Problems()))) == 7
+    assert len(list(Classifier.read(path, config=config, problems=Problems()))) == 1
+    assert len(list(Classifier.read_train(path, config=ClassifyConfig(), problems=Problems()))) == 1
+
+
+def test_raw_text_can_be_segmented(tmp_path):
+    path = made(tmp_path, "pos\tIt isn't bad.\n")
+    config = ClassifyConfig(words="segment")
+    (example,) = Classifier.read(path, config=config, problems=Problems())
+    assert example.words == ("It", "is", "n't", "bad", ".")

@@ -1,0 +1,69 @@
+"""The driver of the tables: it runs what is missing, shares what tables have in common, and writes them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+RECIPE = Path(__file__).parents[2] / "recipes/task_tables.py"
+NAMES = "Ann I-PER\nwent O\nto O\nRome I-LOC\n\nBob I-PER\nslept O\n"
+
+
+@pytest.fixture
+def tables(monkeypatch):
+    spec = importlib.util.spec_from_file_location("task_tables", RECIPE)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(__import__("sys").modules, "task_tables", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_grid_is_run_once_and_written(tables, tmp_path, random_model, capsys):
+    folder = tmp_path / "eval/ner/conll2003"
+    folder.mkdir(parents=True)
+    for part in ("train", "testa", "testb"):
+        (folder / f"eng.{part}").write_text(NAMES, encoding="utf-8")
+    arguments = ["six", "layers", "placement", "--tasks", "ner", "--data", str(tmp_path / "eval")]
+    arguments += ["--elmo", str(random_model), "-o", str(tmp_path / "out"), "--jobs", "0", "--seeds", "0", "1"]
+    arguments += ["--", "--epochs", "1", "--set", "hidden=4", "--character-filters", "8"]
+    assert tables.main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert "14 runs, 14 of them to do" in shown  # glove, elmo, random, top, l2-1, at-both, at-output; two seeds
+    text = (tmp_path / "out/tables.md").read_text(encoding="utf-8")
+    assert "### Baseline and ELMo" in text
+    assert "90.15 → 92.22 (21 %)" in text
+    assert "±" in text
+    found = json.loads((tmp_path / "out/results.json").read_text(encoding="utf-8"))
+    assert set(found["ner"]) == {"glove", "elmo", "random", "top", "l2-1", "at-both", "at-output"}
+    assert [run["seed"] for run in found["ner"]["elmo"]] == [0, 1]
+    assert found["ner"]["glove"][0]["config"]["inputs"]["elmo"] is None
+    assert found["ner"]["top"][0]["config"]["inputs"]["elmo_layers"] == "top"
+    assert tables.main(arguments) == 0
+    assert "14 runs, 0 of them to do" in capsys.readouterr().out
+
+
+def test_numbers_of_the_tables(tables):
+    def run(seed, score, history):
+        scores = {"f1": score}
+        return {"seed": seed, "dev": scores, "test": {}, "metric": "f1", "history": history, "best_epoch": 2}
+
+    found = {
+        "ner": {"glove": [run(0, 0.8, [0.7, 0.8]), run(1, 0.82, [0.82])], "elmo": [run(0, 0.9, [0.75, 0.85, 0.9])]}
+    }
+    assert tables.cell(found, "ner", "glove") == "81.00 ± 1.41"
+    assert tables.cell(found, "ner", "elmo") == "90.00 (one seed)"
+    assert tables.cell(found, "ner", "random") == "…"
+    assert "47.4 %" in tables.six_table(found)  # (90 - 81) / (100 - 81)
+    assert tables.passed(found, "ner", "glove", "elmo") == "2, 2"
+    assert "| ner | 100 % | 81.00 ± 1.41 | 90.00 (one seed) | 2, 2 |" in tables.samples_table(found)
+
+
+def test_the_options_of_variants(tables):
+    assert tables.options_of("glove", "m") == ["--elmo", "none"]
+    assert tables.options_of("elmo-share-0.01", "m") == ["--elmo", "m", "--share", "0.01"]
+    assert tables.options_of("at-both", "m")[-2:] == ["--elmo-at", "both"]
+    assert tables.place_variant("ner", "input") == "elmo"
+    assert tables.place_variant("ner", "output") == "at-output"

@@ -1,0 +1,213 @@
+"""The loop: it learns, it is the same for the same seed, it stops, and what it saves loads."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from elmokit.errors import CheckpointError, InputError, OutputError, TrainingError
+from elmokit.tasks import TASKS, task_named
+from elmokit.tasks.base import load_task
+from elmokit.tasks.classify import Classifier, ClassifyConfig
+from elmokit.tasks.config import InputConfig, TrainingConfig
+from elmokit.tasks.data.tables import LabelledSentence
+from elmokit.tasks.inputs import WordInputs
+from elmokit.tasks.layers import open_elmo
+from elmokit.tasks.training import part_of, train_task
+from elmokit.tasks.tuning import Optimiser
+
+QUICK = TrainingConfig(epochs=8, learning_rate=0.02, batch_size=8)
+EXAMPLES = [
+    LabelledSentence(words=(a, "is", b), label="good" if b in ("fine", "nice") else "bad")
+    for a in ("it", "this", "he", "she")
+    for b in ("fine", "nice", "dull", "poor")
+]
+
+
+def classifier(elmo=None, *, seed=0, **inputs) -> Classifier:
+    torch.manual_seed(seed)
+    config = ClassifyConfig(InputConfig(character_filters=8, elmo=elmo, **inputs), hidden=8, dropout=0.1)
+    source = None if elmo is None else open_elmo(elmo, tunes=config.inputs.tune_elmo)
+    return Classifier.build(config, EXAMPLES, WordInputs(config.inputs, elmo=source))
+
+
+def test_it_learns_and_says_how(tmp_path, random_model):
+    lines = []
+    model = classifier(str(random_model), elmo_at="both")
+    results = train_task(
+        model,
+        EXAMPLES,
+        EXAMPLES,
+        config=QUICK,
+        test=EXAMPLES[:4],
+        folder=tmp_path / "out",
+        layers_folder=tmp_path / "layers",
+        device="cpu",
+        report=lines.append,
+    )
+    assert results.dev["accuracy"] == 1.0
+    assert results.test["accuracy"] == 1.0
+    assert len(lines) == len(results.history)
+    assert results.history[results.best_epoch - 1] == max(results.history) == 1.0
+    stored = json.loads((tmp_path / "out/results.json").read_text(encoding="utf-8"))
+    assert stored == json.loads(json.dumps(results.to_dict()))
+    assert set(stored["mixes"]) == {"input", "output"}
+    assert stored["training"]["epochs"] == 8
+    log = [json.loads(line) for line in (tmp_path / "out/log.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [line["accuracy"] for line in log] == results.history
+    again = load_task(tmp_path / "out", device="cpu")
+    assert again.predict_all(EXAMPLES) == model.predict_all(EXAMPLES)
+    assert (tmp_path / "out/elmo/config.json").exists()  # the model came from a path that others do not have
+
+
+def histories(seed: int) -> list:
+    model = classifier(seed=seed)
+    config = TrainingConfig(epochs=4, learning_rate=0.01, batch_size=4, seed=seed)
+    log: list[str] = []
+    train_task(model, EXAMPLES, EXAMPLES, config=config, device="cpu", report=log.append)
+    return [*log, [weight.sum().item() for weight in model.parameters()]]
+
+
+def test_the_same_seed_the_same_run():
+    first = histories(1)
+    assert first == histories(1)
+    assert first != histories(2)
+
+
+def test_the_generator_of_the_caller_is_left_alone():
+    model = classifier()
+    state = torch.get_rng_state()
+    train_task(model, EXAMPLES, EXAMPLES, config=TrainingConfig(epochs=1), device="cpu")
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"average": 0.5, "schedule": "constant"}, {"schedule": "slanted"}, {"schedule": "constant", "clip_norm": 0}],
+)
+def test_other_ways_to_learn(changes):
+    config = TrainingConfig(epochs=15, learning_rate=0.02, batch_size=4, **changes)
+    results = train_task(classifier(), EXAMPLES, EXAMPLES, config=config, device="cpu")
+    assert results.dev["accuracy"] >= 0.75
+
+
+def test_it_stops_when_nothing_gets_better():
+    config = TrainingConfig(epochs=30, patience=2, learning_rate=1e-9)
+    results = train_task(classifier(), EXAMPLES, EXAMPLES, config=config, device="cpu")
+    assert len(results.history) == 3
+    assert results.best_epoch == 1
+
+
+def test_a_loss_that_is_no_number():
+    model = classifier()
+    with torch.no_grad():
+        next(model.to_classes.parameters()).fill_(float("nan"))
+    with pytest.raises(TrainingError, match="learning-rate"):
+        train_task(model, EXAMPLES, EXAMPLES, config=QUICK, device="cpu")
+    with pytest.raises(InputError, match="found 0 and 16"):
+        train_task(model, [], EXAMPLES, config=QUICK, device="cpu")
+
+
+@pytest.mark.parametrize("method", ["loss", "predict"])
+def test_an_example_too_large_for_the_memory_is_named(method, monkeypatch):
+    def too_much(batch):
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory")
+
+    model = classifier()
+    long = LabelledSentence(words=("word",) * 99, label="good", source="book.txt:7")
+    monkeypatch.setattr(model, method, too_much)
+    with pytest.raises(MemoryError, match=r"book\.txt:7: no memory for a batch of .* 99 words"):
+        train_task(model, [long], [long], config=QUICK, device="cpu")
+    monkeypatch.setattr(model, method, lambda batch: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train_task(model, [long], [long], config=QUICK, device="cpu")
+
+
+def test_a_biLM_that_learns_goes_along(tmp_path, random_model):
+    model = classifier(str(random_model), tune_elmo=True)
+    before = model.inputs.elmo.fingerprint
+    train_task(model, EXAMPLES, EXAMPLES, config=QUICK, folder=tmp_path / "out", layers_folder=tmp_path, device="cpu")
+    assert not (tmp_path / before).exists()  # nothing is stored of a model that changes
+    assert model.inputs.elmo.fingerprint != before
+    again = load_task(tmp_path / "out", device="cpu")
+    for one, other in zip(again.predict_all(EXAMPLES), model.predict_all(EXAMPLES), strict=True):
+        assert one["shares"] == pytest.approx(other["shares"], abs=1e-5)
+
+
+def test_layers_join_from_the_top_down(random_model):
+    model = classifier(str(random_model), tune_elmo=True)
+    elmo = model.inputs.tuned
+    parts = [list(elmo.bilm.forward_layers[1].parameters()), list(elmo.bilm.forward_layers[0].parameters())]
+    parts.append(list(elmo.encoder.parameters()))
+    optimiser = Optimiser(model, TrainingConfig(epochs=5), steps_an_epoch=1)
+    moved = []
+    for epoch in range(4):
+        before = [[weight.clone() for weight in part] for part in parts]
+        optimiser.begin_epoch(epoch)
+        optimiser.step(model.loss(EXAMPLES))
+        moved.append(
+            [
+                any(not torch.equal(a, b) for a, b in zip(part, old, strict=True))
+                for part, old in zip(parts, before, strict=True)
+            ]
+        )
+    assert moved == [[False] * 3, [True, False, False], [True, True, False], [True, True, True]]
+    rates = [group["lr"] for group in optimiser._adam.param_groups[1:]]
+    assert rates[0] / rates[1] == pytest.approx(2.6)
+
+
+def test_the_rate_is_halved_on_a_plateau():
+    optimiser = Optimiser(classifier(), TrainingConfig(learning_rate=0.1, plateau=2), steps_an_epoch=1)
+    for since_best in (0, 1, 2, 3, 4):
+        optimiser.after_epoch(epochs_since_best=since_best)
+    model = classifier()
+    optimiser.step(model.loss(EXAMPLES))
+    assert optimiser.rate == pytest.approx(0.025)
+
+
+def test_a_larger_share_holds_the_smaller():
+    parts = [part_of(range(1000), share, seed=3) for share in (0.0001, 0.01, 0.1, 1.0)]
+    assert [len(part) for part in parts] == [1, 10, 100, 1000]
+    assert set(parts[0]) < set(parts[1]) < set(parts[2]) < set(parts[3])
+    assert part_of(range(1000), 0.01, seed=4) != parts[1]
+
+
+def test_folders_that_are_no_task(tmp_path, random_model):
+    with pytest.raises(CheckpointError, match="expected a task model"):
+        load_task(random_model)
+    with pytest.raises(CheckpointError, match="missing"):
+        load_task(tmp_path)
+    with pytest.raises(InputError, match="expected a task, one of tag"):
+        task_named("dance")
+    (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(OutputError, match=r"notes\.txt"):
+        classifier().save(tmp_path)
+
+
+def test_damage_is_noticed(tmp_path, random_model):
+    classifier(str(random_model)).save(tmp_path / "task")
+    path = tmp_path / "task/extra.json"
+    path.write_text('{"labels": ["a", "b", "c"]}', encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"expected to_classes\.4\.\w+ of shape \(3"):
+        load_task(tmp_path / "task", device="cpu")
+    classifier(str(random_model)).save(tmp_path / "task")
+    with pytest.raises(CheckpointError, match="nowhere.*say where it is"):
+        load_task(tmp_path / "task", elmo=str(tmp_path / "nowhere"), device="cpu")
+    other = classifier(str(random_model), random_elmo=True)
+    settings = tmp_path / "task/config.json"
+    settings.write_text(
+        settings.read_text(encoding="utf-8").replace(other.inputs.elmo.fingerprint, "0"), encoding="utf-8"
+    )
+    with pytest.raises(CheckpointError, match="their weights differ"):
+        load_task(tmp_path / "task", device="cpu")
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_keeps_the_contract(name):
+    kind = task_named(name)
+    assert kind.name == name
+    assert kind.Config().inputs.character_filters > 0
+    assert kind.training_config.epochs >= 1
+    assert kind.metric
