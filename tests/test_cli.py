@@ -243,3 +243,12 @@ def test_the_exit_code_reaches_the_shell(tmp_path):
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
+
+
+def test_a_reader_that_has_gone_is_no_error(monkeypatch):
+    def gone(*_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("elmokit.cli.tyro.cli", gone)
+    monkeypatch.setattr("elmokit.cli.os.dup2", lambda *_: None)
+    assert main(["train", "--help"]) == 141

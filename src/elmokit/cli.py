@@ -76,7 +76,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         elmo 0.1.0
         0
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _main(list(sys.argv[1:] if argv is None else argv))
+    except BrokenPipeError:
+        # The reader (`| head`) has gone: that is its right. Python would complain once more when it flushes at exit.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+
+
+def _main(arguments: list[str]) -> int:
     if arguments[:1] == ["--version"]:
         from importlib.metadata import version  # a quarter of the time of `elmo --help`, which does not need it
 
@@ -124,10 +133,7 @@ def _run(command: Command) -> int:
         sys.stdout.flush()
         return 0
     except BrokenPipeError:
-        # The reader (`| head`) has gone: that is its right. Python would complain once more when it flushes at exit.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+        raise
     except KeyboardInterrupt:
         warn(f"stopped{HINTS.get(type(command), '')}")
         return INTERRUPTED
