@@ -246,7 +246,7 @@ def test_the_exit_code_reaches_the_shell(tmp_path):
 
 
 def test_a_reader_that_has_gone_is_no_error(monkeypatch):
-    def gone(*_):
+    def gone(*_, **__):
         raise BrokenPipeError
 
     monkeypatch.setattr("elmokit.cli.tyro.cli", gone)
