@@ -31,11 +31,11 @@ def main():
         checkpoint.metadata |= json.loads(asked.about.read_text(encoding="utf-8"))
     if asked.mix:
         result = json.loads(asked.mix.read_text(encoding="utf-8"))
-        mix = next(mix for mix in result["mixes"] if mix["name"] == "input")
+        mix = result["mixes"]["input"]
         # A softmax gives these shares back, whatever constant is added to their logarithms.
-        checkpoint.tensors["mix.weights"] = torch.tensor([math.log(share) for share in mix["weights"]])
+        checkpoint.tensors["mix.weights"] = torch.tensor([math.log(share) for share in mix["shares"]])
         checkpoint.tensors["mix.gamma"] = torch.tensor(mix["gamma"])
-        shares = ", ".join(f"{share:.3f}" for share in mix["weights"])
+        shares = ", ".join(f"{share:.3f}" for share in mix["shares"])
         learned = f"learned at the input of the task {result['task']}"
         checkpoint.metadata["mix"] = f"{shares}, times {mix['gamma']:.3f}; {learned}"
     save(checkpoint, asked.folder, dtype="float16", softmax_dtype="int8")

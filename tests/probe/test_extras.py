@@ -48,7 +48,7 @@ def test_a_table_is_drawn(report, tmp_path):
 def test_weights_are_drawn_as_squares(desk):
     pytest.importorskip("matplotlib")
     for task, shares in (("tag", [0.2, 0.5, 0.3]), ("infer", [0.125, 0.125, 0.75])):
-        mixes = [{"name": place, "weights": shares, "gamma": 1.5} for place in ("input", "output")]
+        mixes = {place: {"shares": shares, "gamma": 1.5} for place in ("input", "output")}
         (desk / f"{task}.json").write_text(json.dumps({"task": task, "mixes": mixes}), encoding="utf-8")
     assert main(["probe", "weights", "tag.json", "infer.json", "--picture", "weights.svg"]) == 0
     text = (desk / "weights.svg").read_text(encoding="utf-8")

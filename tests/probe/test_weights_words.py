@@ -12,14 +12,14 @@ from elmokit.probe.weights import Mix, compare_weights, read_mixes
 from elmokit.probe.words import model_vocabulary, nearest_uses, nearest_words
 
 
-def write_results(path, task="tag", **changes) -> None:
-    mix = {"name": "input", "weights": [0.2, 0.5, 0.3], "gamma": 1.5, **changes}
-    path.write_text(json.dumps({"task": task, "mixes": [mix]}), encoding="utf-8")
+def write_results(path, task="tag", name="input", **changes) -> None:
+    mix = {"shares": [0.2, 0.5, 0.3], "gamma": 1.5, **changes}
+    path.write_text(json.dumps({"task": task, "mixes": {name: mix}}), encoding="utf-8")
 
 
 def test_runs_of_a_task_are_averaged(tmp_path):
     write_results(tmp_path / "1.json")
-    write_results(tmp_path / "2.json", weights=[0.4, 0.3, 0.3], gamma=0.5)
+    write_results(tmp_path / "2.json", shares=[0.4, 0.3, 0.3], gamma=0.5)
     write_results(tmp_path / "3.json", task="answer", name="output")
     report = compare_weights([mix for name in "123" for mix in read_mixes(tmp_path / f"{name}.json")])
     assert list(report.rows) == ["answer, output", "tag, input"]
@@ -29,7 +29,7 @@ def test_runs_of_a_task_are_averaged(tmp_path):
     assert report.notes == ["tag, input: mean of 2 runs, whose standard deviation is up to 0.141"]
 
 
-def test_mixes_may_lie_by_place_and_tasks_be_renamed(tmp_path):
+def test_tasks_can_be_renamed(tmp_path):
     results = {"task": "tag", "mixes": {"input": {"shares": [0.5, 0.5], "gamma": 1}}}
     (tmp_path / "results.json").write_text(json.dumps(results), encoding="utf-8")
     assert read_mixes(tmp_path / "results.json", task="NER") == [Mix("NER", "input", (0.5, 0.5), 1.0)]
@@ -39,11 +39,11 @@ def test_mixes_may_lie_by_place_and_tasks_be_renamed(tmp_path):
     ("text", "complaint"),
     [
         ("{", "expected JSON"),
-        ('{"mixes": []}', 'expected "task", a name'),
-        ('{"task": "tag", "mixes": [3]}', 'expected a mix with "name"'),
-        ('{"task": "tag", "mixes": {"input": 3}}', 'expected a mix with "name"'),
-        ('{"task": "tag", "mixes": [{"name": "a", "weights": [0.2, 0.2], "gamma": 1}]}', "shares and sum to 1"),
-        ('{"task": "tag", "mixes": [{"name": "a", "weights": [], "gamma": 1}]}', "shares and sum to 1"),
+        ('{"mixes": {}}', 'expected "task", a name'),
+        ('{"task": "tag", "mixes": [3]}', 'expected "task", a name'),
+        ('{"task": "tag", "mixes": {"input": 3}}', 'expected a mix with "shares"'),
+        ('{"task": "tag", "mixes": {"input": {"shares": [0.2, 0.2], "gamma": 1}}}', "that sum to 1"),
+        ('{"task": "tag", "mixes": {"input": {"shares": [], "gamma": 1}}}', "that sum to 1"),
     ],
 )
 def test_bad_results_are_refused(text, complaint, tmp_path):

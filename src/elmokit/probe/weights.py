@@ -36,12 +36,12 @@ def read_mixes(path: str | PathLike[str], *, task: str | None = None) -> list[Mi
     r"""The mixes in the results of one run; none, for a run without ELMo.
 
     Arguments:
-        path: a `results.json`. Its mixes are a list with names, or an object by name; weights may be called shares.
+        path: the `results.json` that `elmo task train` wrote.
         task: what to call the task, such as "NER" for one of several taggers; its own name if not given.
 
     Example:
         >>> _ = Path("results.json").write_text(
-        ...     '{"task": "tag", "mixes": [{"name": "input", "weights": [0.25, 0.5, 0.25], "gamma": 1.5}]}')
+        ...     '{"task": "tag", "mixes": {"input": {"shares": [0.25, 0.5, 0.25], "gamma": 1.5}}}')
         >>> read_mixes("results.json")
         [Mix(task='tag', place='input', shares=(0.25, 0.5, 0.25), gamma=1.5)]
     """
@@ -49,23 +49,20 @@ def read_mixes(path: str | PathLike[str], *, task: str | None = None) -> list[Mi
         raise InputError(f"{path}: expected the results.json of a task run, found no such file")
     values = read_json(Path(path))
     task, mixes = task or values.get("task"), values.get("mixes")
-    if isinstance(mixes, dict):
-        mixes = [{"name": name, **mix} if isinstance(mix, dict) else mix for name, mix in mixes.items()]
-    if not isinstance(task, str) or not isinstance(mixes, list):
+    if not isinstance(task, str) or not isinstance(mixes, dict):
         raise InputError(
-            f'{path}: expected "task", a name, and "mixes", a list; is this the results.json of a task run?'
+            f'{path}: expected "task", a name, and "mixes", an object; is this the results.json of a task run?'
         )
-    return [_mix(path, task, mix) for mix in mixes]
+    return [_mix(path, task, name, mix) for name, mix in mixes.items()]
 
 
-def _mix(path: str | PathLike[str], task: str, mix: Any) -> Mix:  # noqa: ANN401
+def _mix(path: str | PathLike[str], task: str, name: str, mix: Any) -> Mix:  # noqa: ANN401
     try:
-        weights = mix["weights"] if "weights" in mix else mix["shares"]
-        name, shares, gamma = str(mix["name"]), tuple(map(float, weights)), float(mix["gamma"])
+        shares, gamma = tuple(map(float, mix["shares"])), float(mix["gamma"])
     except (KeyError, TypeError, ValueError):
-        raise InputError(f'{path}: expected a mix with "name", "weights" and "gamma", found {mix!r:.80}') from None
+        raise InputError(f'{path}: expected a mix with "shares" and "gamma", found {mix!r:.80}') from None
     if min(shares, default=-1) < 0 or not abs(sum(shares) - 1) < TOLERANCE:
-        raise InputError(f"{path}: expected weights of {name!r} that are shares and sum to 1, found {weights}")
+        raise InputError(f"{path}: expected shares of {name!r} that sum to 1, found {mix['shares']}")
     return Mix(task, name, shares, gamma)
 
 
