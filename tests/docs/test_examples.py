@@ -1,6 +1,7 @@
 """Every example in README, docs and docstrings runs.
 
-Each page runs from top to bottom in a folder with a tiny random model called `my-model` and a file `corpus.txt`.
+Each page runs from top to bottom in a folder with a tiny random model called `my-model`, a text `corpus.txt`, labelled
+words `train.conll` and `dev.conll`, and word vectors `glove.txt`.
 `elmo` commands in shell examples run too; `make` targets and `pip` commands are checked, not run.
 """
 
@@ -44,6 +45,9 @@ def desk(tmp_path, monkeypatch, random_model) -> Path:
     """The folder that the pages' examples run in."""
     shutil.copytree(random_model, tmp_path / "my-model")
     (tmp_path / "corpus.txt").write_text("She sat by the river bank.\n\nThe bank lent him money.\n", encoding="utf-8")
+    for name in ("train.conll", "dev.conll"):
+        (tmp_path / name).write_text("Ann B-PER\nLee I-PER\nleft O\nOslo B-LOC\n\nThey O\nleft O\n", encoding="utf-8")
+    (tmp_path / "glove.txt").write_text("left 0.1 0.2\noslo 0.3 0.4\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
