@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from elmokit.config import LstmConfig
 from elmokit.nn.bilm import BiLM
 from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Recurrence, cpu, engine_named
-from elmokit.nn.kernels.cpu import can_run, packing
+from elmokit.nn.kernels.cpu import can_run, packing, threads
 
 pytestmark = pytest.mark.usefixtures("cpu_kernels")
 CLIPS = Clips(0.5, 0.4)
@@ -108,8 +108,8 @@ def test_company_and_threads_do_not_change_a_bit(monkeypatch):
     state = LayerState(*(part[rows] for part in problem.state))
     alone = outputs("cpu", Recurrence(words, problem.weights, state), [3, 3, 3])
     assert torch.equal(alone, torch.cat([together[step * 20 :][rows] for step in range(3)]))
-    for threads in (1, 2, 3, 7):
-        monkeypatch.setattr(cpu, "num_threads", lambda products, threads=threads: threads)
+    for count in (1, 2, 3, 7):
+        monkeypatch.setattr(cpu, "num_threads", lambda products, count=count: count)
         assert torch.equal(outputs("cpu", problem, [20, 20, 20]), together)
 
 
@@ -184,9 +184,35 @@ def test_after_a_fork_the_child_has_threads_of_its_own():
 def test_threads_are_those_of_torch_and_of_the_process_where_the_work_is_worth_it(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(4), raising=False)
-    assert [packing.num_threads(products) for products in (0, 10**5, 5 * 10**5, 10**9)] == [1, 1, 2, 4]
+    assert [threads.num_threads(products) for products in (0, 10**5, 5 * 10**5, 10**9)] == [1, 1, 2, 4]
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    assert packing.num_threads(10**9) == 3
+    assert threads.num_threads(10**9) == 3
     pair = [recurrence(num_rows=1, cell_dim=90, output_dim=33)] * 2
     assert [cpu._threads_for(pair, steps) for steps in (1, 10, 1000)] == [1, 1, 2]
     assert cpu._threads_for([recurrence(num_rows=400)] * 2, 5) == 3
+
+
+def test_torch_works_alone_for_a_while_in_this_thread_only():
+    def seen_elsewhere():
+        found = []
+        other = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+        other.start()
+        other.join()
+        return found[0]
+
+    before, elsewhere, kernels = torch.get_num_threads(), seen_elsewhere(), threads.num_threads()
+    with threads.torch_alone():
+        if threads._openmp() is not None:
+            assert torch.get_num_threads() == 1
+        with threads.torch_alone():
+            assert threads.num_threads() == kernels
+        assert threads.num_threads() == kernels
+        assert seen_elsewhere() == elsewhere
+    assert torch.get_num_threads() == before
+
+
+def test_without_a_library_of_its_own_torch_keeps_its_threads(monkeypatch):
+    monkeypatch.setattr(threads, "_openmp", lambda: None)
+    before = torch.get_num_threads()
+    with threads.torch_alone():
+        assert torch.get_num_threads() == before

@@ -11,6 +11,7 @@ K layers asked for.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from itertools import chain
 
 import numpy as np
@@ -24,6 +25,7 @@ from elmokit.embed.packing import Packing
 from elmokit.errors import EngineError
 from elmokit.model import Elmo
 from elmokit.nn.bilm import BilmState
+from elmokit.nn.kernels.cpu import torch_alone
 
 __all__ = ["BatchReader", "joined_rows", "rows_from"]
 
@@ -56,7 +58,8 @@ class BatchReader:
     ) -> tuple[list[np.ndarray], BilmState | None]:
         """One batch, or its two halves when the memory does not hold it; rows do not see each other, so both agree."""
         try:
-            return self._run(sentences, layers, state)
+            with torch_alone() if self._is_compiled else nullcontext():
+                return self._run(sentences, layers, state)
         except (MemoryError, RuntimeError) as problem:
             if not _is_out_of_memory(problem):
                 raise
@@ -133,6 +136,11 @@ class BatchReader:
         if not distinct:
             return boundaries_2P, numbers_N
         return torch.cat([boundaries_2P, self.cache.vectors(distinct, self._encode_words)]), numbers_N
+
+    @property
+    def _is_compiled(self) -> bool:
+        """Whether nearly all is computed by C++ kernels, which bring threads of their own."""
+        return self.elmo.bilm.engine.name in ("cpu", "int8") and self.elmo.encoder.is_row_by_row
 
     def _on_device(self, places: np.ndarray) -> Tensor:
         return torch.from_numpy(places).to(self.elmo.device)

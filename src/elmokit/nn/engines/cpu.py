@@ -18,7 +18,8 @@ from torch import Tensor
 
 from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Precision, Recurrence, engine_named, outside_graphs
 from elmokit.nn.kernels.cpu import can_run, library
-from elmokit.nn.kernels.cpu.packing import Packed, num_threads, pack, remembered
+from elmokit.nn.kernels.cpu.packing import Packed, pack, remembered
+from elmokit.nn.kernels.cpu.threads import num_threads
 
 __all__ = ["run", "run_in"]
 

@@ -8,5 +8,6 @@ from elmokit.nn.engines import Precision
 from elmokit.nn.kernels.cpu.building import library, why_no_library
 from elmokit.nn.kernels.cpu.linear import packed_highway, packed_linear
 from elmokit.nn.kernels.cpu.packing import can_run
+from elmokit.nn.kernels.cpu.threads import torch_alone
 
-__all__ = ["Precision", "can_run", "library", "packed_highway", "packed_linear", "why_no_library"]
+__all__ = ["Precision", "can_run", "library", "packed_highway", "packed_linear", "torch_alone", "why_no_library"]

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from elmokit.nn.kernels.cpu.building import library
 from elmokit.nn.kernels.cpu.packing import Packed, can_run, remembered
+from elmokit.nn.kernels.cpu.threads import num_threads
 
 __all__ = ["MOST_BYTES", "Filter", "character_features", "has_tables"]
 
@@ -56,7 +57,7 @@ def character_features(ids_NC: Tensor, embedding_SE: Tensor, filters: Sequence[F
         (c_long * len(filters))(*(weight.shape[0] for weight, _ in filters)),
         int(rectifies),
         features_NF.data_ptr(),
-        torch.get_num_threads(),
+        num_threads(),
     )
     if not_found:
         raise IndexError(f"character ids from {ids_NC.amin()} to {ids_NC.amax()}, expected 0 to {len(embedding_SE)}")

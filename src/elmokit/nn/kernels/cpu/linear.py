@@ -16,7 +16,8 @@ from torch import Tensor
 
 from elmokit.nn.engines import Precision
 from elmokit.nn.kernels.cpu.building import library
-from elmokit.nn.kernels.cpu.packing import num_threads, pack, remembered
+from elmokit.nn.kernels.cpu.packing import pack, remembered
+from elmokit.nn.kernels.cpu.threads import num_threads
 
 __all__ = ["Activation", "packed_highway", "packed_linear"]
 

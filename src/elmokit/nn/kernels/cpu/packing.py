@@ -9,7 +9,6 @@ Shapes: K inner dimension, M columns.
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable, Sequence
 from ctypes import c_long, c_void_p
@@ -22,11 +21,7 @@ from torch.autograd import forward_ad
 from elmokit.nn.engines import Precision
 from elmokit.nn.kernels.cpu.building import library, why_no_library
 
-__all__ = ["Packed", "can_run", "num_threads", "pack", "remembered"]
-
-
-# Some ten microseconds of work: what it costs to wake a thread and to wait for it.
-PRODUCTS_A_THREAD = 200_000
+__all__ = ["Packed", "can_run", "pack", "remembered"]
 
 
 class Packed(NamedTuple):
@@ -72,12 +67,6 @@ def _is_watched() -> bool:
         or torch._C._functorch.peek_interpreter_stack() is not None  # type: ignore[attr-defined]
         or forward_ad._current_level >= 0
     )
-
-
-def num_threads(num_products: int) -> int:
-    """Threads to work with: as many as torch was told and this process has cores, none without enough to do."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(torch.get_num_threads(), allowed, num_products // PRODUCTS_A_THREAD))
 
 
 def remembered(
