@@ -82,9 +82,10 @@ def test_lost_rows_are_an_error(tmp_path):
 
 def test_several_share_a_store(tmp_path):
     """Threads with a store each, like processes: the lock belongs to an open file."""
+    model = source()  # made once: torch's random numbers, from which it is drawn, are shared by all threads
     with ThreadPoolExecutor(4) as pool:
         parts = [SENTENCES[:3], SENTENCES[1:], SENTENCES, SENTENCES[::-1]]
-        counts = list(pool.map(lambda part: LayerStore(tmp_path, source()).add(part), parts))
+        counts = list(pool.map(lambda part: LayerStore(tmp_path, model).add(part), parts))
     assert sum(counts) == 4
     store = LayerStore(tmp_path, source())
     assert all(words in store for words in SENTENCES)

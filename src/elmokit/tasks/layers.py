@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -239,7 +240,7 @@ def _write(rows_file: BinaryIO, index_file: BinaryIO, rows: list[np.ndarray], re
 
 
 def _write_small(path: Path, text: str) -> None:
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    temporary = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)
 
