@@ -14,12 +14,12 @@ nothing. `--set BACKWARD_WARPS=8 ROWS=64 FLOAT32_PRECISION=tf32x3` tries other c
 import argparse
 import importlib
 import os
-import statistics
 import sys
 import time
 import warnings
 
 import torch
+from training_parts import milliseconds
 
 from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Recurrence, engine_named
 
@@ -120,20 +120,6 @@ def check_all(device, small):
         lines.append(line)
         good &= fine
     return lines, good
-
-
-def milliseconds(run, repeats):
-    for _ in range(3):
-        run()
-    times = []
-    for _ in range(repeats):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        run()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end))
-    return statistics.median(times)
 
 
 def recorded(run):

@@ -150,7 +150,7 @@ def test_results_are_written(near, tmp_path, capsys):
 
 
 def test_the_growth_is_drawn(tmp_path):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="the extra `viz` is not installed")
     points = {name: [{"x": x, "words_per_second": 100 * x} for x in (1, 2, 4)] for name in ("batch", "length", "cores")}
     points["distinct"] = [{"x": x, "words_per_second": 100} for x in (0.5, 1.0)]
     points["size"] = [{"x": x, "words_per_second": 100 / x, "name": f"{x}"} for x in (1, 10)]

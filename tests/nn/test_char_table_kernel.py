@@ -8,7 +8,7 @@ from elmokit.config import CharConfig
 from elmokit.nn import word_encoder
 from elmokit.nn.word_encoder import CharCnn
 
-char_table = pytest.importorskip("elmokit.nn.kernels.char_table")
+char_table = pytest.importorskip("elmokit.nn.kernels.char_table", reason="Triton is not installed")
 pytestmark = pytest.mark.usefixtures("interpreted_triton")
 
 

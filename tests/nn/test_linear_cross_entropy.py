@@ -5,7 +5,7 @@ import torch
 
 from elmokit.nn.kernels import chunked
 
-linear_cross_entropy = pytest.importorskip("elmokit.nn.kernels.linear_cross_entropy")
+linear_cross_entropy = pytest.importorskip("elmokit.nn.kernels.linear_cross_entropy", reason="Triton is not installed")
 pytestmark = pytest.mark.usefixtures("interpreted_triton")
 
 # float32: the order of sums. bfloat16: shares are rounded to 8 bits before the second product (and the interpreter

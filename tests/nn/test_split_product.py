@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-split_product = pytest.importorskip("elmokit.nn.kernels.split_product")
+split_product = pytest.importorskip("elmokit.nn.kernels.split_product", reason="Triton is not installed")
 pytestmark = pytest.mark.usefixtures("interpreted_triton")
 
 

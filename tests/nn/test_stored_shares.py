@@ -6,8 +6,8 @@ from torch.nn import functional as F
 
 from elmokit.nn.kernels import chunked
 
-stored_shares = pytest.importorskip("elmokit.nn.kernels.stored_shares")
-linear_cross_entropy = pytest.importorskip("elmokit.nn.kernels.linear_cross_entropy")
+stored_shares = pytest.importorskip("elmokit.nn.kernels.stored_shares", reason="Triton is not installed")
+linear_cross_entropy = pytest.importorskip("elmokit.nn.kernels.linear_cross_entropy", reason="Triton is not installed")
 pytestmark = pytest.mark.usefixtures("interpreted_triton")
 
 

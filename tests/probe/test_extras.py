@@ -28,7 +28,7 @@ def test_without_transformers_the_command_is_named(desk, monkeypatch, capsys):
 
 
 def test_bars_show_rows_numbers_and_the_baseline(report):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="the extra `viz` is not installed")
     from matplotlib.figure import Figure
 
     axes = Figure().subplots()
@@ -39,14 +39,14 @@ def test_bars_show_rows_numbers_and_the_baseline(report):
 
 
 def test_a_table_is_drawn(report, tmp_path):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="the extra `viz` is not installed")
     draw(report, tmp_path / "bars.svg")
     text = (tmp_path / "bars.svg").read_text(encoding="utf-8")
     assert "<!-- layer 1 -->" in text and "<!-- base: 50.0 -->" in text
 
 
 def test_weights_are_drawn_as_squares(desk):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="the extra `viz` is not installed")
     for task, shares in (("tag", [0.2, 0.5, 0.3]), ("infer", [0.125, 0.125, 0.75])):
         mixes = {place: {"shares": shares, "gamma": 1.5} for place in ("input", "output")}
         (desk / f"{task}.json").write_text(json.dumps({"task": task, "mixes": mixes}), encoding="utf-8")
@@ -59,7 +59,7 @@ def test_weights_are_drawn_as_squares(desk):
 @pytest.fixture(scope="module")
 def tiny_bert(tmp_path_factory):
     """A folder with a random BERT of two layers that knows a few pieces."""
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="the extra `transformers` is not installed")
     folder = tmp_path_factory.mktemp("peers") / "tiny-bert"
     folder.mkdir()
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "dog", "##s", "bank", "##ing", "."]
@@ -99,7 +99,7 @@ def test_long_sentences_are_read_in_windows(tiny_bert, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_folder_that_is_no_transformer_is_refused(tmp_path):
-    pytest.importorskip("transformers")
+    pytest.importorskip("transformers", reason="the extra `transformers` is not installed")
     with pytest.raises(InputError, match="expected minilm, or a folder"):
         PeerSource("maxilm")
     with pytest.raises(InputError, match="transformers cannot load this"):
