@@ -74,7 +74,7 @@ def found_place(device: str | None = None) -> Iterator[Place]:
         reason = str(problem).splitlines()[0].rstrip(".")
         raise ConfigError(f"cannot compute on the device {kind!r} ({reason}): try cpu, or leave it out") from problem
     if on_gpu:
-        torch.cuda.set_device(kind)
+        torch.cuda.set_device(torch.device(kind).index or 0)  # it wants a number
     if world == 1:
         yield Place(0, 1, torch.device(kind))
         return
