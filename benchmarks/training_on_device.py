@@ -51,17 +51,15 @@ MODULES = {
     "linear_cross_entropy": "elmokit.nn.kernels.linear_cross_entropy",
 }
 ROOM = 20 * 2**30  # bytes that shares may take where they are stored
-TILES = ("JOINS", "FUSES", "ROWS", "CELLS", "OUTPUTS", "STAGES", "FORWARD_WARPS")
-FORWARD = [(0, 0, 128, 32, 128, 2, 4), (1, 0, 128, 32, 128, 2, 4), (1, 0, 64, 32, 64, 3, 4), (1, 1, 64, 32, 64, 3, 4),
-           (1, 1, 128, 32, 64, 3, 8), (1, 1, 128, 64, 64, 3, 8), (1, 0, 128, 64, 64, 3, 8)]  # fmt: skip
-BACK = ("SPLITS", "BACKWARD_ROWS", "BACKWARD_CELLS", "BACKWARD_WARPS")
-BACKWARD = [(0, 128, 32, 4), (0, 64, 32, 8), (0, 64, 32, 4), (1, 64, 32, 8), (0, 128, 32, 8), (0, 64, 16, 4)]
+# Rows, cells, outputs, warps, stages of the recurrence's programs.
+FORWARD_TILES = [(128, 64, 64, 8, 3), (64, 32, 64, 4, 3), (128, 32, 64, 8, 3), (128, 64, 32, 8, 4)]
+BACKWARD_TILES = [(64, 32, 64, 8, 3), (64, 32, 64, 4, 3), (64, 16, 64, 4, 3), (128, 32, 64, 8, 3)]
 STEPS = [("small", "full", 20_480), ("small", "stored", 20_480), ("small", "sampled", 20_480),
          ("original", "sampled", 20_480), ("small", "head_and_tail", 20_480), ("medium", "sampled", 20_480),
          ("small", "stored", 40_960)]  # fmt: skip
 NEGATIVES = {"sampled": 8192, "head_and_tail": 24_576}
 PARTS = {
-    "recurrence": r"^(forward_kernel|backward_kernel|_parts_kernel|_add_kernel)",
+    "recurrence": r"^(forward_kernel|backward_kernel)",
     "convolutions": r"characters?_kernel|_weights_kernel|_sum_kernel|_pool_kernel",
     "output layer": r"_shares_kernel|_weight_kernel|_own_kernel|_combine_kernel|_forward_kernel",
     "products": r"gemm|nvjet|cutlass|cublas|splitK",
@@ -127,17 +125,12 @@ def ceilings(kit):
 def check(kit):
     """Every kernel of a step; equality bounds are those of the benchmarks that own them."""
     with kit.guarded("check recurrence"):
-        for changes in (
-            {},
-            {"JOINS": 1, "FUSES": 1, "SPLITS": 1, "ROWS": 64, "OUTPUTS": 64, "BACKWARD_ROWS": 64, "BACKWARD_WARPS": 8},
-        ):
-            with constants("triton", changes):
-                line, good = engines.check(
-                    "triton", kit.half, (128, 1024) if kit.on_gpu else (24, 40),
-                    [300, 300, 299, 130, 7, 1] if kit.on_gpu else [9, 5, 1], 305 if kit.on_gpu else 10,
-                    engines.USUAL, kit.device,
-                )  # fmt: skip
-                kit.say(f"check {'ok' if good else 'WRONG'} {changes or 'as it is'}: {line}")
+        line, good = engines.check(
+            "triton", kit.half, (128, 1024) if kit.on_gpu else (24, 40),
+            [300, 300, 299, 130, 7, 1] if kit.on_gpu else [9, 5, 1], 305 if kit.on_gpu else 10,
+            engines.USUAL, kit.device,
+        )  # fmt: skip
+        kit.say(f"check {'ok' if good else 'WRONG'} {line}")
     for kind in ("full", "stored", "sampled"):
         with kit.guarded(f"check output layer, {kind}"):
             check_output(kit, kind)
@@ -202,20 +195,19 @@ def settings(kit):
     best, ends = {}, kit.ends
     kit.ends = min(ends, time.perf_counter() + 0.45 * kit.args.budget)  # leave time for whole steps
     for shape, rows in (("small", 1024), ("original", 1024)):
-        for names, choices, both in ((TILES, FORWARD, False), (BACK, BACKWARD, True)):
+        for name, tiles, both in (("FORWARD_TILE", FORWARD_TILES, False), ("BACKWARD_TILE", BACKWARD_TILES, True)):
             times = {}
-            for choice in choices:
+            for tile in tiles:
                 if not kit.has_time(8):
                     break
                 with (
-                    kit.guarded(f"settings {shape} {choice}"),
-                    constants("triton", best.get(("triton", shape), {}) | dict(zip(names, choice, strict=True))),
+                    kit.guarded(f"settings {shape} {tile}"),
+                    constants("triton", best.get(("triton", shape), {}) | {name: tile}),
                 ):
-                    times[choice] = layer_milliseconds(kit, shape, rows, both)
-                    kit.say(f"settings {shape} {'both' if both else 'forward'} {choice}: {times[choice]:.3f} ms")
+                    times[tile] = layer_milliseconds(kit, shape, rows, both)
+                    kit.say(f"settings {shape} {'both' if both else 'forward'} {tile}: {times[tile]:.3f} ms")
             if times:
-                fastest = dict(zip(names, min(times, key=times.__getitem__), strict=True))
-                best.setdefault(("triton", shape), {}).update(fastest)
+                best.setdefault(("triton", shape), {})[name] = min(times, key=times.__getitem__)
     kit.ends = ends
     with kit.guarded("settings cudnn"):
         for shape in ("small", "original") if kit.on_gpu else ():
