@@ -89,7 +89,6 @@ def output():
             (fused._forward_kernel, fused.FORWARD_TILES, "BLOCK_M", "BLOCK_V", {"SAMPLED": True, "WANTS_GRAD": True}),
             (fused._weight_kernel, fused.WEIGHT_TILES, "BLOCK_V", "BLOCK_M", {"SAMPLED": False}),
             (stored_shares._shares_kernel, stored_shares.SHARES_TILES, "BLOCK_M", "BLOCK_V", {}),
-            (stored_shares._weight_kernel, stored_shares.WEIGHT_TILES, "BLOCK_V", "BLOCK_M", {}),
         ):
             tiles = table[key]
             constants = plain | flags | {owned: tiles.owned, stepped: tiles.stepped}

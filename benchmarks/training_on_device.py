@@ -50,7 +50,6 @@ MODULES = {
     "char_table": "elmokit.nn.kernels.char_table",
     "linear_cross_entropy": "elmokit.nn.kernels.linear_cross_entropy",
 }
-ROOM = 20 * 2**30  # bytes that shares may take where they are stored
 # Rows, cells, outputs, warps, stages of the recurrence's programs.
 FORWARD_TILES = [(128, 64, 64, 8, 3), (64, 32, 64, 4, 3), (128, 32, 64, 8, 3), (128, 64, 32, 8, 4)]
 BACKWARD_TILES = [(64, 32, 64, 8, 3), (64, 32, 64, 4, 3), (64, 16, 64, 4, 3), (128, 32, 64, 8, 3)]
@@ -223,7 +222,6 @@ def settings(kit):
             run = lambda kind=kind: outputs.values(outputs.FUNCTIONS[kind], inputs, targets, ())  # noqa: E731
             times[kind] = kit.milliseconds(run, 5)
             kit.say(f"settings output layer {kind}: {times[kind]:.3f} ms")
-        best["stored_shares", ""] = {"MOST_BYTES": ROOM if times["stored"] < times["full"] else 0}
     with kit.guarded("settings convolutions"):
         times = {}
         for by_character, by_product in ((False, False), (False, True), (True, False), (True, True)):
@@ -276,7 +274,8 @@ def steps(kit):
                 kit.say(f"left out for lack of time: {preset} {output} {words}")
                 continue
             name = f"{preset} {output} {words}"
-            with kit.guarded(f"steps {name}"), constants("stored_shares", {"MOST_BYTES": ROOM * (output == "stored")}):
+            most = {"MOST_OF_MEMORY": 0.25 * (output == "stored")}
+            with kit.guarded(f"steps {name}"), constants("stored_shares", most):
                 best = kit.best if kit.args.use_best else {}
                 tiles = best.get(("triton", preset)) or best.get(("triton", "small"), {})
                 with (
