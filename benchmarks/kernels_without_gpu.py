@@ -66,10 +66,8 @@ def char():
     known = ("num_channels",)
     yield char_cnn._pool_kernel, counts, pointers, {}, constants, known, 8, 3
     yield char_cnn._weights_kernel, counts, pointers, {}, constants, known, 8, 3
-    back = pointers | {"d_characters": "fp32"}
-    yield char_cnn._characters_kernel, counts, back, {}, constants | {"BU": char_cnn.WORDS_BACK}, known, 4, 3
-    each = constants | {"Q": 16, "BU": char_cnn.WORDS_BY_CHARACTER, "BK": char_cnn.CHANNELS_BY_CHARACTER}
-    yield char_cnn._each_character_kernel, counts, pointers, {}, each, known, 4, 3
+    back = constants | {"Q": 16, "BU": char_cnn.WORDS_BACK, "BK": char_cnn.CHANNELS_BACK}
+    yield char_cnn._characters_kernel, counts, pointers, {}, back, known, 4, 3
     counts, constants = ["count", "reach", "num_symbols", "dim"], {"BS": 128, "BM": 64, "BE": 16, "PRECISION": "tf32"}
     yield char_table._sum_kernel, counts, {"ids": "i64", "sums": "fp32"}, {}, constants, ("dim",), 4, 3
     numbers = {"total": "i32", "threshold": "i32", "scale": "fp32"}
