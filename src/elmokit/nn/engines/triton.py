@@ -33,11 +33,11 @@ __all__ = ["run"]
 
 # How float32 is multiplied: "ieee" is exact; "tf32x3" is three products of TF32 parts on the tensor cores.
 FLOAT32_PRECISION = "ieee"
-# Rows, cells and outputs of a program, its warps, its stages; H200, bfloat16, 1024 rows: small 0.67 ms forward and 2.33
-# both ways where the tiles before took 0.85 and 2.49, original 4.34 and 13.83 for 5.89 and 14.64.
+# Rows, cells and outputs of a program, its warps, its stages: the fastest of those timed on an H200 in bfloat16
+# (benchmarks/2026-11-15-training-on-an-h200.md), both at the small and at the original size.
 FORWARD_TILE = (128, 64, 64, 8, 3)
 BACKWARD_TILE = (64, 32, 64, 8, 3)
-# That forward tile takes 144 KB of shared memory; GPUs which have 99 (8.6, 8.9, 12.0) get one of 72 KB, 6 % slower.
+# That forward tile takes 144 KB of shared memory; GPUs with 99 (8.6, 8.9, 12.0) get one of 72, 7 % slower.
 SMALLER_TILE, FORWARD_SHARED_BYTES = (64, 32, 64, 4, 3), 144 * 2**10
 # float32 multiplies without tensor cores, every product of a tile written out: larger ones take minutes to compile.
 FLOAT32_TILE = (128, 32, 32, 8, 2)
