@@ -68,16 +68,17 @@ PARTS = {
 
 
 def forward_variants(shape):
-    fused, apart = {"FUSED_CELLS": ALL}, {"FUSED_CELLS": 0}
-    found = {f"fused {tile}": fused | {"FORWARD_TILE": tile} for tile in FORWARD_TILES[: 4 if shape == "small" else 1]}
-    first = fused | {"FORWARD_TILE": FORWARD_TILES[0]}
+    fused, apart = {"FUSED_CELLS": ALL, "FORWARD_TILE": FORWARD_TILES[0]}, {"FUSED_CELLS": 0}
     if shape == "small":
-        found["fused, no early start"] = first | {"STARTS_EARLY": False}
-        found["fused, torch's projection"] = first | {"project_kernel": "torch"}
-        found |= {f"fused, projection {tile}": first | {"PROJECT_TILE": tile} for tile in PROJECT_TILES[1:]}
-    found |= {f"apart {tile}": apart | {"APART_TILE": tile} for tile in APART_TILES[: 1 if shape == "small" else 2]}
-    found["apart, both at once"] = apart | {"_forward_apart": "both at once"}
-    return found
+        found = {f"fused {tile}": fused | {"FORWARD_TILE": tile} for tile in FORWARD_TILES}
+        found["fused, no early start"] = fused | {"STARTS_EARLY": False}
+        found["fused, torch's projection"] = fused | {"project_kernel": "torch"}
+        found |= {f"fused, projection {tile}": fused | {"PROJECT_TILE": tile} for tile in PROJECT_TILES[1:]}
+        found["apart"] = apart
+    else:
+        found = {f"apart {tile}": apart | {"APART_TILE": tile} for tile in APART_TILES}
+        found["fused, torch's projection"] = fused | {"project_kernel": "torch"}
+    return found | {"apart, both at once": apart | {"_forward_apart": "both at once"}}
 
 
 def backward_variants(shape):
@@ -85,7 +86,11 @@ def backward_variants(shape):
     tiles = BACKWARD_TILES if shape == "small" else BACKWARD_TILES[1:]
     found = {f"fused {tile}": fused | {"BACKWARD_TILE": tile} for tile in tiles}
     found |= {f"apart {tile}": apart | {"BACKWARD_APART_TILE": tile} for tile in BACKWARD_APART_TILES}
-    return found | {"apart, both at once": apart | {"_backward_apart": "both at once"}}
+    found["apart, both at once"] = apart | {"_backward_apart": "both at once"}
+    return found | {"apart, cache told nothing": apart | {"LAST_USE": ""}}
+
+
+WAYS = {"forward": forward_variants, "backward": backward_variants}
 
 
 @contextlib.contextmanager
@@ -131,28 +136,65 @@ def timed(name, settings, shape, rows, words, dtype, device):
         return engines.time_layer(name, rows, words, shape, dtype, device, repeats=11)
 
 
+def at_full_size(settings, shape, rows, words, dtype, device):
+    """Outputs and gradients of a layer as it is timed: launched one by one, and as the third replay of a recording."""
+    run, leaves = engines.layer("triton", rows, words, shape, dtype, device)
+
+    def both():
+        outputs = run()
+        return [*outputs, *torch.autograd.grad(outputs, leaves, outputs)]
+
+    with taken(settings):
+        launched = both()
+        if device.type == "cpu":
+            return launched, launched
+        recorded, side = [], torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            both()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            recorded = both()
+        for _ in range(3):
+            graph.replay()
+        return launched, [part.clone() for part in recorded]
+
+
 class Sweep:
     def __init__(self, device, seconds):
         self.device, self.ends = device, time.perf_counter() + seconds
         on_gpu = device.type == "cuda"
         self.dtype = torch.bfloat16 if on_gpu else torch.float16  # the interpreter cannot multiply bfloat16
         self.shapes, self.rows, self.words = (SHAPES, ROWS, 20) if on_gpu else ({"small": (24, 40)}, (5,), 2)
+        self.for_timing = 0.4 * seconds
+        self.expected = {}  # by shape: what the first variant computed, at full size
         self.found = {"wrong": {}, "left out": [], "milliseconds": {}, "fastest": {}}
 
     def check_all(self):
-        """Names of the variants that are right."""
+        """Compares all variants, and compiles them by the way; those that fail are not timed."""
         jobs = {}
         for shape, widths in self.shapes.items():
-            for way, variants in (("forward", forward_variants(shape)), ("backward", backward_variants(shape))):
-                jobs |= {(shape, way, name): (settings, widths) for name, settings in variants.items()}
-        # Processes of their own: the compiler keeps one core busy for a second or two a kernel.
-        spawn = multiprocessing.get_context("spawn")
-        with concurrent.futures.ProcessPoolExecutor(8 if self.device.type == "cuda" else 1, mp_context=spawn) as pool:
-            answers = {key: pool.submit(check, *job, self.dtype, str(self.device)) for key, job in jobs.items()}
-            for key, answer in answers.items():
-                if problem := answer.result():
-                    self.found["wrong"][" / ".join(key)] = problem
-                    print(f"WRONG {' / '.join(key)}: {problem}", flush=True)
+            for way, variants in WAYS.items():
+                jobs |= {f"{shape} / {way} / {name}": (settings, widths) for name, settings in variants(shape).items()}
+        # Processes of their own: a kernel keeps the compiler busy for a second or two, and one that reads where it must
+        # not spoils the device for its process.
+        options = {"mp_context": multiprocessing.get_context("spawn")}
+        if self.device.type == "cuda":
+            options |= {"max_workers": 14, "max_tasks_per_child": 1}
+        pool = concurrent.futures.ProcessPoolExecutor(**options)
+        answers = {key: pool.submit(check, *job, self.dtype, str(self.device)) for key, job in jobs.items()}
+        for key, answer in answers.items():
+            try:
+                problem = answer.result(timeout=max(1, self.left() - self.for_timing))
+            except Exception as unanswered:
+                problem = f"not compared: {type(unanswered).__name__} {unanswered}"
+            if problem:
+                self.found["wrong"][key] = problem
+                print(f"WRONG {key}: {problem}", flush=True)
+        pool.shutdown(wait=False, cancel_futures=True)
+        for late in multiprocessing.active_children():
+            late.terminate()
         print(f"{len(jobs)} variants compiled and compared, {self.left():.0f} s left", flush=True)
 
     def left(self):
@@ -163,7 +205,15 @@ class Sweep:
         if self.left() < 3:
             self.found["left out"].append(f"{shape} {label}")
             return None
-        times = [timed(name, settings, self.shapes[shape], r, self.words, self.dtype, self.device) for r in self.rows]
+        fixed = self.words, self.dtype, self.device
+        try:
+            if name == "triton" and (problem := self.disagreement(shape, settings)):
+                raise ArithmeticError(problem)
+            times = [timed(name, settings, self.shapes[shape], rows, *fixed) for rows in self.rows]
+        except Exception as problem:
+            self.found["wrong"][f"{shape} / {label}"] = f"not timed: {type(problem).__name__}: {problem}"
+            print(f"WRONG {shape} {label}: {problem}", flush=True)
+            return None
         self.found["milliseconds"].setdefault(shape, {})[label] = dict(zip(map(str, self.rows), times, strict=True))
         base = self.found["milliseconds"][shape]["nn.LSTM"]
         for rows, row_times in zip(self.rows, times, strict=True):
@@ -171,6 +221,19 @@ class Sweep:
             shown = " ".join(f"{ms:7.3f} ({other / ms:4.2f})" for ms, other in cells)
             print(f"{shape:9s}{rows:5d} x {self.words}  {label:44s}{shown}", flush=True)
         return times
+
+    def disagreement(self, shape, settings):
+        """What is wrong at full size: the recording, or a result unlike that of the first variant."""
+        shapes = self.shapes[shape], self.rows[0], self.words
+        launched, recorded = at_full_size(settings, *shapes, self.dtype, self.device)
+        expected = self.expected.setdefault(shape, [part.double() for part in launched])
+        errors = [engines.largest_error(found, expected) for found in (launched, recorded)]
+        bound = 4 * engines.BOUND[self.dtype]
+        if not max(errors) < bound:
+            return f"launched {errors[0]:.1e}, recorded {errors[1]:.1e} away from the first variant"
+        if not all(map(torch.equal, launched, recorded)):
+            print(f"the recording gives other bits: {errors}", flush=True)
+        return ""
 
     def fastest(self, shape, way, variants, chosen):
         """The variant of the least forward × (forward + backward), recorded, over the numbers of rows."""
@@ -189,10 +252,9 @@ class Sweep:
         print("ms (times as fast as nn.LSTM): forward launched, recorded; and backward launched, recorded", flush=True)
         for shape in self.shapes:
             self.measure(shape, "nn.LSTM", {}, name="nn.LSTM")
-        ways = {"forward": forward_variants, "backward": backward_variants}
         for shape in self.shapes:
             chosen = {}
-            for way, variants in ways.items():
+            for way, variants in WAYS.items():
                 chosen = self.fastest(shape, way, variants(shape), chosen)
             self.found["fastest"][shape] = chosen
         self.found["device"] = torch.cuda.get_device_name() if self.device.type == "cuda" else "interpreted"

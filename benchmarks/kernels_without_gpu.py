@@ -51,7 +51,7 @@ def lstm():
     kept |= {"d_bias": "fp32"}
     for dtype, width, cells in ((HALF, *SMALL), (HALF, *ORIGINAL), (torch.float32, *ORIGINAL)):
         pointers = kept if dtype == HALF else dict.fromkeys((*kept, *lstmp.forward_kernel.arg_names, *FLOATS), "fp32")
-        fast, early = {"FAST": dtype == HALF}, {"EARLY": True}
+        fast, early = {"FAST": dtype == HALF, "LAST": engine.LAST_USE}, {"EARLY": True}
         sizes = {"D": width, "P": width, "H": cells}
         forward, back = (lstmp.forward_kernel, lstmp.FORWARD_COUNTS), (lstmp.backward_kernel, lstmp.BACKWARD_COUNTS)
         for R, J, warps in sweep.APART_TILES if cells == 4096 else sweep.APART_TILES[:1]:

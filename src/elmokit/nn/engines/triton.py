@@ -47,6 +47,8 @@ SMALLER_TILE, FORWARD_SHARED_BYTES = (64, 32, 64, 4, 3), 144 * 2**10
 APART_TILE = (16, 64, 4)
 BACKWARD_APART_TILE = (32, 64, 8)
 CLIP_BLOCK = 1024
+# Numbers that are not wanted before the way back, or never again, leave the cache first.
+LAST_USE = "evict_first"
 # Kernels of one step start while those of the last still run, where the GPU can (Hopper and later).
 STARTS_EARLY = True
 EARLY_CAPABILITY = (9, 0)
@@ -151,6 +153,7 @@ def _forward_fused(
         shared["launch_pdl"] = True
     flags = shared | {"D": input_dim, "R": R, "J": J, "BK": _terms(BK, max(input_dim, output_dim))}
     flags |= {"num_warps": num_warps, "num_stages": num_stages, "KEEPS": keeps, "FUSES": True, "FAST": _is_fast(inputs)}
+    flags["LAST"] = LAST_USE if keeps else ""
     rows, Q, terms, num_warps, num_stages = PROJECT_TILE
     Q = _terms(Q, output_dim)
     said = shared | {"R": rows, "Q": Q, "BK": _terms(terms, cell_dim), "num_warps": num_warps, "num_stages": num_stages}
@@ -182,6 +185,7 @@ def _forward_apart(
     R, J, num_warps = APART_TILE
     flags = {"D": input_dim, "P": output_dim, "H": cell_dim, "R": R, "J": J, "BK": 16, "num_warps": num_warps}
     flags |= {"KEEPS": keeps, "FUSES": False, "EARLY": False, "FAST": _is_fast(read_ENK)}
+    flags["LAST"] = LAST_USE if keeps else ""
     with _lanes(num_directions, read_ENK.device) as lanes:
         parts = [(on_stream, read_ENK[of], tables.of(of)) for of, on_stream in lanes]
         start = before_start = 0
@@ -291,7 +295,7 @@ def _backward_fused(tables: _Backward, sizes: Sequence[int], cell_bound: float, 
     R, J, BK, num_warps, num_stages = BACKWARD_TILE
     flags = {"P": outputs.shape[2], "H": cell_dim, "R": R, "J": J, "BK": _terms(BK, outputs.shape[2])}
     flags |= {"num_warps": num_warps, "num_stages": num_stages, "CLIPS": output_bound is not None}
-    flags |= {"FUSES": True, "FAST": _is_fast(gates)}
+    flags |= {"FUSES": True, "FAST": _is_fast(gates), "LAST": LAST_USE}
     starts = _starts(sizes)
     for step in reversed(range(len(sizes))):
         start, n = starts[step], sizes[step]
@@ -312,7 +316,7 @@ def _backward_apart(tables: _Backward, sizes: Sequence[int], cell_bound: float, 
     num_directions, num_words, cell_dim = tables.cells_ENH.shape
     R, J, num_warps = BACKWARD_APART_TILE
     flags = {"P": tables.outputs_ENP.shape[2], "H": cell_dim, "R": R, "J": J, "BK": 16, "num_warps": num_warps}
-    flags |= {"CLIPS": False, "FUSES": False, "FAST": _is_fast(tables.gates_EN4H)}
+    flags |= {"CLIPS": False, "FUSES": False, "FAST": _is_fast(tables.gates_EN4H), "LAST": LAST_USE}
     d_gated_EnH = tables.gated_ENH.new_empty(num_directions, sizes[0], cell_dim)
     clipped_ENP = tables.outputs_ENP if output_bound is None else tables.outputs_ENP.abs() >= output_bound
     starts = _starts(sizes)

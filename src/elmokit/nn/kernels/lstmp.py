@@ -14,6 +14,7 @@ Numbers that change from batch to batch are not specialised, so that a kernel is
 Shapes: D input width, P output width, H cell width, K = D + P; tiles of R rows, J cells, Q outputs, BK of a sum.
 EARLY: kernels that follow each other start before the one before has ended (compute capability 9.0 or later); each
 waits before it touches what that one wrote. FAST: tanh as one instruction, right to 2⁻¹¹, which bfloat16 rounds off.
+LAST: what the cache is told of numbers that nobody wants for a while, so that it keeps those of the next kernels.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def _with_product(
 def forward_kernel(
     inputs, weight, gates, bias, hidden, before, cells, gated, num_active, start, num_words, gates_start, num_gates,
     hidden_start, num_hidden, before_start, num_before, cells_start, num_cells, num_gated, cell_clip,
-    KEEPS: tl.constexpr, FUSES: tl.constexpr, EARLY: tl.constexpr, FAST: tl.constexpr,
+    KEEPS: tl.constexpr, FUSES: tl.constexpr, EARLY: tl.constexpr, FAST: tl.constexpr, LAST: tl.constexpr,
     D: tl.constexpr, P: tl.constexpr, H: tl.constexpr, R: tl.constexpr, J: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     # Where the tile begins is counted in 64 bits; places within it fit into 32.
@@ -105,7 +106,7 @@ def forward_kernel(
         gates_RX = _with_product(gates_RX, rows, weight, active, column, cell < H, D, 4 * H, BK)
         if EARLY:  # nothing above comes from the step before
             tl.extra.cuda.gdc_wait()
-        before_RJ = tl.load(before + place, mask=mask, other=0.0)
+        before_RJ = tl.load(before + place, mask=mask, other=0.0, eviction_policy=LAST)
         rows = hidden + (direction * num_hidden + hidden_start + first) * P + r * P
         gates_RX = _with_product(gates_RX, rows, weight + D * 4 * H, active, column, cell < H, P, 4 * H, BK)
         gates_RJ4 = tl.permute(tl.reshape(gates_RX, (R, 4, J)), (0, 2, 1))
@@ -113,7 +114,7 @@ def forward_kernel(
         i_RJ, f_RJ = tl.split(first_RJ2)
         j_RJ, o_RJ = tl.split(second_RJ2)
     else:
-        before_RJ = tl.load(before + place, mask=mask, other=0.0)
+        before_RJ = tl.load(before + place, mask=mask, other=0.0, eviction_policy=LAST)
         i_RJ = tl.load(gate, mask=mask, other=0.0).to(tl.float32)
         j_RJ = tl.load(gate + H, mask=mask, other=0.0).to(tl.float32)
         f_RJ = tl.load(gate + 2 * H, mask=mask, other=0.0).to(tl.float32)
@@ -130,10 +131,10 @@ def forward_kernel(
     kind = gated.dtype.element_ty
     if KEEPS:
         # What came into the gates is never needed again: the gates themselves take its place, for the way back.
-        tl.store(gate, i_RJ.to(kind), mask=mask)
-        tl.store(gate + H, j_RJ.to(kind), mask=mask)
-        tl.store(gate + 2 * H, f_RJ.to(kind), mask=mask)
-        tl.store(gate + 3 * H, o_RJ.to(kind), mask=mask)
+        tl.store(gate, i_RJ.to(kind), mask=mask, eviction_policy=LAST)
+        tl.store(gate + H, j_RJ.to(kind), mask=mask, eviction_policy=LAST)
+        tl.store(gate + 2 * H, f_RJ.to(kind), mask=mask, eviction_policy=LAST)
+        tl.store(gate + 3 * H, o_RJ.to(kind), mask=mask, eviction_policy=LAST)
     tl.store(gated + place, (o_RJ * _tanh(cell_RJ, FAST)).to(kind), mask=mask)
 
 
@@ -179,7 +180,7 @@ def clip_kernel(
 def backward_kernel(
     gates, projection, before, cells, outputs, d_outputs, d_gated, d_gates, d_bias, gated, d_cells,
     num_active, start, num_words, before_start, num_before, num_gated, num_rows, num_tiles, cell_clip, output_clip,
-    CLIPS: tl.constexpr, FUSES: tl.constexpr, FAST: tl.constexpr,
+    CLIPS: tl.constexpr, FUSES: tl.constexpr, FAST: tl.constexpr, LAST: tl.constexpr,
     P: tl.constexpr, H: tl.constexpr, R: tl.constexpr, J: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     direction = tl.program_id(2).to(tl.int64)
@@ -199,12 +200,12 @@ def backward_kernel(
     gate = r * (4 * H) + columns[None, :]
     place = r * H + columns[None, :]
     # Asked for before the product, so that they are under way while it is made.
-    i_RJ = tl.load(gates + gate, mask=mask, other=0.0).to(tl.float32)
-    j_RJ = tl.load(gates + gate + H, mask=mask, other=0.0).to(tl.float32)
-    f_RJ = tl.load(gates + gate + 2 * H, mask=mask, other=0.0).to(tl.float32)
-    o_RJ = tl.load(gates + gate + 3 * H, mask=mask, other=0.0).to(tl.float32)
+    i_RJ = tl.load(gates + gate, mask=mask, other=0.0, eviction_policy=LAST).to(tl.float32)
+    j_RJ = tl.load(gates + gate + H, mask=mask, other=0.0, eviction_policy=LAST).to(tl.float32)
+    f_RJ = tl.load(gates + gate + 2 * H, mask=mask, other=0.0, eviction_policy=LAST).to(tl.float32)
+    o_RJ = tl.load(gates + gate + 3 * H, mask=mask, other=0.0, eviction_policy=LAST).to(tl.float32)
     before_RJ = tl.load(before + place, mask=mask, other=0.0)
-    cell_RJ = tl.load(cells + place, mask=mask, other=0.0)
+    cell_RJ = tl.load(cells + place, mask=mask, other=0.0, eviction_policy=LAST)
     d_cell_RJ = tl.load(d_cells + place, mask=mask, other=0.0)
     if FUSES:
         outputs += word * P
@@ -230,7 +231,7 @@ def backward_kernel(
         d_gated_RJ = tl.load(d_gated + place, mask=mask, other=0.0).to(tl.float32)
     tanh_RJ = _tanh(cell_RJ, FAST)
     kind = gates.dtype.element_ty
-    tl.store(gated + place, (o_RJ * tanh_RJ).to(kind), mask=mask)
+    tl.store(gated + place, (o_RJ * tanh_RJ).to(kind), mask=mask, eviction_policy=LAST)
     # The gradient of the cell is carried from step to step in one place.
     d_cell_RJ += d_gated_RJ * o_RJ * (1.0 - tanh_RJ * tanh_RJ)
     d_cell_RJ = tl.where(tl.abs(cell_RJ) < cell_clip, d_cell_RJ, 0.0)
