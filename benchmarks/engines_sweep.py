@@ -47,7 +47,7 @@ def both_at_once(steps):
     """In the place of `_forward_apart` or `_backward_apart`: one launch for both directions, on one stream."""
 
     @contextlib.contextmanager
-    def one_lane(num_directions, device):
+    def one_lane(num_directions, num_rows, device):
         yield [(slice(None), contextlib.nullcontext)]
 
     def run(*args, **options):
@@ -109,7 +109,7 @@ def taken(settings):
 def check(settings, shape, dtype, device):
     """What is wrong with a variant; an empty text if nothing is. Compiles its kernels for gradients and without."""
     device = torch.device(device)
-    sizes, rows = ([133, 133, 130, 64, 7, 1], 136) if device.type == "cuda" else ([5, 5, 2], 6)
+    sizes, rows = ([300, 300, 257, 64, 7, 1], 303) if device.type == "cuda" else ([5, 5, 2], 6)
     try:
         for clips in (engines.TIGHT, engines.USUAL):
             with taken(settings):

@@ -224,10 +224,13 @@ def test_triton_with_the_tiles_of_a_gpu(interpreted_triton, fused, monkeypatch):
     check_gradients("triton", recurrences, sizes, Clips(0.3, 0.1), torch.float32)
 
 
-@pytest.mark.parametrize("backward_cells", [0, 1024])
-@pytest.mark.parametrize("fused", FUSED)
-def test_triton_goes_each_way_by_itself_and_twice_the_same(small_tiles, fused, backward_cells, monkeypatch):
+@pytest.mark.parametrize(("fused", "backward_cells"), [(FUSED[1], 0), (FUSED[1], 1024), (FUSED[0], 0)])
+@pytest.mark.parametrize("stream_rows", [1, 256])
+def test_triton_goes_each_way_by_itself_and_twice_the_same(
+    small_tiles, fused, backward_cells, stream_rows, monkeypatch
+):
     monkeypatch.setattr(small_tiles, "FUSED_DTYPES", fused)
+    monkeypatch.setattr(small_tiles, "STREAM_ROWS", stream_rows)
     monkeypatch.setattr(small_tiles, "BACKWARD_FUSED_CELLS", backward_cells)
     problem = [random_recurrence(k, 27, 14, 9, 37, 21, torch.float32) for k in (0, 1)], [12, 12, 2, 1], Clips(0.3, 0.1)
     check_gradients("triton", *problem, torch.float32)

@@ -5,13 +5,14 @@ A step is a product of its inputs and its last outputs with their matrices, the 
 projection. There are two ways. Models of few cells wait for launches and memory: there the first product and the gates
 are one Triton kernel, so that what comes into the gates never travels to memory and back, the projection is another,
 and a launch does both directions. Models of many cells are bound by the products, and torch (cuBLAS) makes these
-fastest: Triton does what lies between them, and each direction has a stream of its own, so that one fills the gaps of
-the other. float32 always goes the second way, for it multiplies without tensor cores. Going back it is the same in
-mirror image. What is left is done for all steps at once after the last: the gradients of inputs and weights.
+fastest: Triton does what lies between them, and where there are many rows each direction has a stream of its own, so
+that one fills the gaps of the other. float32 always goes the second way, for it multiplies without tensor cores. Going
+back it is the same in mirror image. What is left is done for all steps at once after the last: the gradients of inputs
+and weights.
 
 The products are taken in the inputs' dtype (float32, bfloat16 or float16) and summed in float32; gates are computed,
-and the cell is kept, in float32. The whole is two operators of `torch.library`, `elmokit::lstmp` and its backward; the
-kernels are in `nn/kernels/lstmp.py`.
+and the cell is kept, in float32. Only the second way rounds what comes into the gates to the dtype in between. The
+whole is two operators of `torch.library`, `elmokit::lstmp` and its backward; the kernels are in `nn/kernels/lstmp.py`.
 
 Shapes as in `engines/__init__.py`; E directions, K = D + P, n rows that read a word at a step.
 """
@@ -47,6 +48,8 @@ SMALLER_TILE, FORWARD_SHARED_BYTES = (64, 32, 64, 4, 3), 144 * 2**10
 APART_TILE = (16, 64, 4)
 BACKWARD_APART_TILE = (32, 64, 8)
 CLIP_BLOCK = 1024
+# From how many rows on each direction has its stream: with fewer the host's launches take longer than the device.
+STREAM_ROWS = 256
 # Numbers that are not wanted before the way back, or never again, leave the cache first.
 LAST_USE = "evict_first"
 # Kernels of one step start while those of the last still run, where the GPU can (Hopper and later).
@@ -183,10 +186,18 @@ def _forward_apart(
     read_ENK[:, :, :input_dim] = tables.inputs_END
     read_ENK[:, : sizes[0], input_dim:] = tables.hidden_EBP[:, : sizes[0]]
     R, J, num_warps = APART_TILE
-    flags = {"D": input_dim, "P": output_dim, "H": cell_dim, "R": R, "J": J, "BK": 16, "num_warps": num_warps}
+    flags: dict[str, Any] = {
+        "D": input_dim,
+        "P": output_dim,
+        "H": cell_dim,
+        "R": R,
+        "J": J,
+        "BK": 16,
+        "num_warps": num_warps,
+    }
     flags |= {"KEEPS": keeps, "FUSES": False, "EARLY": False, "FAST": _is_fast(read_ENK)}
     flags["LAST"] = LAST_USE if keeps else ""
-    with _lanes(num_directions, read_ENK.device) as lanes:
+    with _lanes(num_directions, sizes[0], read_ENK.device) as lanes:
         parts = [(on_stream, read_ENK[of], tables.of(of)) for of, on_stream in lanes]
         start = before_start = 0
         for n, num_next in zip(sizes, [*sizes[1:], 0], strict=True):
@@ -320,7 +331,7 @@ def _backward_apart(tables: _Backward, sizes: Sequence[int], cell_bound: float, 
     d_gated_EnH = tables.gated_ENH.new_empty(num_directions, sizes[0], cell_dim)
     clipped_ENP = tables.outputs_ENP if output_bound is None else tables.outputs_ENP.abs() >= output_bound
     starts = _starts(sizes)
-    with _lanes(num_directions, d_gated_EnH.device) as lanes:
+    with _lanes(num_directions, sizes[0], d_gated_EnH.device) as lanes:
         parts = [(on_stream, d_gated_EnH[of], clipped_ENP[of], tables.of(of)) for of, on_stream in lanes]
         for step in reversed(range(len(sizes))):
             start, n = starts[step], sizes[step]
@@ -375,8 +386,11 @@ _lstmp.register_autograd(_differentiate, setup_context=_keep)
 
 
 @contextlib.contextmanager
-def _lanes(num_directions: int, device: torch.device) -> Iterator[list[tuple[slice, Callable]]]:
-    """Each direction and the stream it runs on; what is queued after them waits for all."""
+def _lanes(num_directions: int, num_rows: int, device: torch.device) -> Iterator[list[tuple[slice, Callable]]]:
+    """Which directions run together, and on which stream; what is queued after them waits for all."""
+    if num_rows < STREAM_ROWS:
+        yield [(slice(num_directions), contextlib.nullcontext)]
+        return
     directions = [slice(number, number + 1) for number in range(num_directions)]
     if device.type != "cuda":
         yield [(direction, contextlib.nullcontext) for direction in directions]
