@@ -109,6 +109,7 @@ def check_all(device, small):
         cases = [("triton", half, SHAPES["small"], TIGHT), ("triton", half, (96, 200), FREE)]
         cases += [("triton", single, (96, 200), FREE), ("triton", single, SHAPES["small"], TIGHT)]
         cases += [("triton", third, (96, 200), TIGHT), ("packed", single, (96, 200), TIGHT)]
+        cases += [("triton", half, SHAPES["original"], USUAL)]
         if device.type == "cuda":
             cases += [("cudnn", dtype, SHAPES["small"], FREE) for dtype in (half, third, single)]
     if device.type == "cpu":  # the interpreter is slow, and cuts where a GPU rounds
