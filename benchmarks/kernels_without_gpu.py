@@ -77,8 +77,8 @@ def char():
 def output():
     counts = ["num_rows", "num_columns", "num_words", "reach", "num_tiles", "stride", "num_splits"]
     pointers = {"ids": "i64", "targets": "i64"}
-    names = ("bias", "own", "part_totals", "part_means", "totals", "scale", "grad_columns", "grad_bias", "losses")
-    pointers |= dict.fromkeys((*names, "factor", "grad_weight"), "fp32")
+    names = ("bias", "own", "part_totals", "part_means", "part_sums", "totals", "scale", "grad_columns", "grad_bias")
+    pointers |= dict.fromkeys((*names, "losses"), "fp32")
     known = ("num_words", "num_columns", "stride")
     for width in (128, 512):
         key, plain = (2, width), {"K": width, "PRECISION": "tf32"}
@@ -93,7 +93,9 @@ def output():
             yield kernel, counts, pointers, {}, constants, known, tiles.warps, tiles.stages
         constants = {"K": width, "BLOCK_M": 16, "SAMPLED": False, "WANTS_GRAD": True}
         yield fused._combine_kernel, counts, pointers, {}, constants, known, 4, 3
-        yield stored_shares._own_kernel, counts, pointers, {}, {"K": width, "BLOCK_M": 16}, known, 4, 3
+        for kernel in (stored_shares._own_kernel, stored_shares._combine_kernel):
+            kept = pointers | {"grad_hidden": "fp32"}
+            yield kernel, counts, kept, {}, {"K": width, "BLOCK_M": 16}, known, 4, 3
 
 
 def compile_one(arch, kernel, counts, pointers, numbers, constants, known, warps, stages):
