@@ -39,7 +39,7 @@ TILES = {
 }  # fmt: skip
 
 # Of the pass that stores the shares: rows, words, warps, stages. What the compiler says at width 128 of registers and
-# (blocks to a multiprocessor): Triton 228 (2), 168 (3), 254 (1), 188 (1), 124 (2), 166 (3); Gluon 219 (1), 219 (2),
+# (blocks to a multiprocessor): Triton 244 (2), 172 (2), 252 (1), 190 (1), 126 (2), 168 (3); Gluon 219 (1), 219 (2),
 # 219 (1), and 179 (1) with the outputs in shared memory.
 PASS_TILES = {
     64: [(64, 128, 4, 2), (64, 64, 4, 3), (128, 128, 8, 3)],

@@ -194,7 +194,10 @@ def _shares_kernel(
     sum_MK = tl.zeros((BLOCK_M, K), tl.float32)
     row = shares + rows.to(tl.int64)[:, None] * stride  # the table has more places than 32 bits count
     # Counted in tiles, so that the compiler knows where a tile begins and stores many numbers at a time.
-    for tile in range(split * num_tiles, tl.minimum((split + 1) * num_tiles, tl.cdiv(num_words, BLOCK_V))):
+    first = split * num_tiles
+    last = tl.minimum(first + num_tiles, tl.cdiv(num_words, BLOCK_V))
+    tl.assume(first < last)  # else the compiler prepares for sums that are no product, and waits for every product
+    for tile in range(first, last):
         cols = tile * BLOCK_V + tl.arange(0, BLOCK_V)
         ok = cols < num_words
         words_VK = tl.load(words + cols[:, None] * K + ks[None, :], mask=ok[:, None], other=0.0)
