@@ -130,7 +130,9 @@ def compile_one(arch, kernel, counts, pointers, numbers, constants, known, warps
     wide = len(re.findall(r"st\.global\S*\.v[24]", code)), len(re.findall(r"st\.global", code))
     counted = f"{code.count('wgmma.mma_async'):6d}{code.count('mma.sync.al'):5d}"
     waits = " serialized: each product is waited for" if "are serialized" in said else ""
-    print(f"{label:90s}{registers:5d}{spilled:6d}{shared:8d}{blocks:7d}{counted} {wide[0]}/{wide[1]}{waits}", flush=True)
+    print(
+        f"{label:90s}{registers:5d}{spilled:6d}{shared:8d}{blocks:7d}{counted} {wide[0]}/{wide[1]}{waits}", flush=True
+    )
 
 
 if __name__ == "__main__":

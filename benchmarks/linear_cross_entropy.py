@@ -8,9 +8,10 @@ backward), "done" the four that the kernels do where nothing is stored.
 
 `sweep` is of the stored shares (`stored_shares.py`), in bfloat16: each part alone, for the tiles and designs that the
 compiler's figures left open, each compared with what is in use; the rest is left out when --seconds are over. It prints
-a table and writes sweep.json, whose "fastest" says what to put into `SHARES_TILES` and `_MORE_COLUMNS`, or that the
-pass in Gluon (`shares_in_gluon.py`) should replace the one in Triton. `tiles` times the kernels that store nothing, for
-`FORWARD_TILES` and `WEIGHT_TILES`. Measured so far: see LOG.md.
+a table and writes sweep.json, whose "fastest" says what to put into `SHARES_TILES` and `_MORE_COLUMNS`, or that what
+`shares_in_gluon.py` has should replace it. Designs in brackets leave something out, to show what it costs.
+
+`tiles` times the kernels that store nothing, for `FORWARD_TILES` and `WEIGHT_TILES`. Measured so far: see LOG.md.
 """
 
 import argparse
@@ -39,8 +40,8 @@ TILES = {
 }  # fmt: skip
 
 # Of the pass that stores the shares: rows, words, warps, stages. What the compiler says at width 128 of registers and
-# (blocks to a multiprocessor): Triton 244 (2), 172 (2), 252 (1), 190 (1), 126 (2), 168 (3); Gluon 219 (1), 219 (2),
-# 219 (1), and 179 (1) with the outputs in shared memory.
+# (blocks to a multiprocessor): Triton 244 (2), 172 (2), 252 (1), 190 (1), 126 (2), 168 (3); Gluon 236 (1), 236 (2),
+# 236 (1), and 204 (1) with the outputs in shared memory.
 PASS_TILES = {
     64: [(64, 128, 4, 2), (64, 64, 4, 3), (128, 128, 8, 3)],
     128: [(64, 128, 4, 2), (64, 64, 4, 3), (128, 128, 8, 3), (128, 64, 8, 3), (128, 32, 8, 3), (64, 64, 4, 2)],
@@ -49,6 +50,7 @@ PASS_TILES = {
 }
 GLUON_TILES = {128: [(128, 64, 8, 4), (64, 64, 4, 4), (128, 64, 8, 8)]}
 GLUON_OTHERS = {  # what the same pass costs otherwise, or would cost without one of its parts
+    "Gluon, a tile at a time": {"unrolled": 1},
     "Gluon, outputs in shared memory": {"in_registers": False},
     "Gluon, stores past the cache": {"streams": True},
     "Gluon, table alone, then torch.mm": {"sums": False},
@@ -56,6 +58,7 @@ GLUON_OTHERS = {  # what the same pass costs otherwise, or would cost without on
     "(Gluon, no table and no sums)": {"stores": False, "sums": False},
 }
 MORE_COLUMNS = [8, 16, 32, 64]
+GLUON_WEIGHT_TILES = [(256, 64, 8, 4), (128, 64, 4, 3), (128, 64, 8, 6)]  # words, rows, warps, stages
 
 FUNCTIONS = {
     "full": lambda *problem: fused._summed(*problem, None, None, None)[0],
@@ -196,7 +199,6 @@ class Sweep:
         self.hidden, self.words, self.bias = problem.hidden_NP, problem.words_VP, problem.bias_C
         self.flop = 2 * args.rows * args.words * width / 1e9
         self.bytes = 2 * args.rows * args.words / 1e9
-        self.some = torch.arange(0, args.rows, max(1, args.rows // 256), device=args.device)
 
     def run(self):
         # A kernel that never ends would take the rest of the session with it.
@@ -209,19 +211,7 @@ class Sweep:
             self.time("pass", "Triton", tiles, self.triton_pass(tiles), 2, expected)
         self.time_weight()
         if self.args.device == "cuda" and self.width in GLUON_TILES:
-            import shares_in_gluon as gluon
-
-            def gluon_pass(tiles, options):
-                return lambda: gluon.shares(self.hidden, self.words, self.bias, self.targets, Tiles(*tiles), **options)
-
-            for tiles in GLUON_TILES[self.width]:
-                self.time("pass", "Gluon", tiles, gluon_pass(tiles, {}), 2, expected)
-            tiles = GLUON_TILES[self.width][0]
-            for name, options in GLUON_OTHERS.items():
-                run = gluon_pass(tiles, options)
-                if "torch.mm" in name:
-                    run = lambda run=run: self.with_product(run())  # noqa: E731
-                self.time("pass", name, tiles, run, 2 if options.get("sums", True) or "mm" in name else 1, expected)
+            self.time_gluon(expected)
         faulthandler.cancel_dump_traceback_later()
         self.report()
 
@@ -243,9 +233,8 @@ class Sweep:
 
     def time_weight(self):
         """The product with the table: one of its columns is the bias, the others are there to make it fast."""
-        shares_NV, totals_N, _, _ = self.triton_pass(stored.SHARES_TILES[2, self.width])()
-        factor_N, kept = 1 / totals_N, stored._MORE_COLUMNS
-        expected = [tensor.clone() for tensor in stored._weight_gradients(shares_NV, self.hidden, factor_N)]
+        shares_NV, factor_N, expected = self.weight_problem()
+        kept = stored._MORE_COLUMNS
         self.time("weight", "(torch.mm, no bias)", "", lambda: stored._product(shares_NV.t(), self.hidden), 1, None)
         for columns in MORE_COLUMNS:
             stored._MORE_COLUMNS = columns
@@ -253,17 +242,39 @@ class Sweep:
             self.time("weight", "torch.mm, columns for the bias", columns, run, 1, expected)
         stored._MORE_COLUMNS = kept
 
+    def weight_problem(self):
+        shares_NV, totals_N, _, _ = self.triton_pass(stored.SHARES_TILES[2, self.width])()
+        found = stored._weight_gradients(shares_NV, self.hidden, 1 / totals_N)
+        return shares_NV, 1 / totals_N, [tensor.clone() for tensor in found]
+
+    def time_gluon(self, expected):
+        import shares_in_gluon as gluon
+
+        def gluon_pass(tiles, options):
+            return lambda: gluon.shares(self.hidden, self.words, self.bias, self.targets, Tiles(*tiles), **options)
+
+        for tiles in GLUON_TILES[self.width]:
+            self.time("pass", "Gluon", tiles, gluon_pass(tiles, {}), 2, expected)
+        shares_NV, factor_N, gradients = self.weight_problem()
+        for tiles in GLUON_WEIGHT_TILES:
+            run = lambda: gluon.weight_gradients(shares_NV, self.hidden, factor_N, Tiles(*tiles))  # noqa: B023, E731
+            self.time("weight", "Gluon", tiles, run, 1, gradients)
+        tiles = GLUON_TILES[self.width][0]
+        for name, options in GLUON_OTHERS.items():
+            run = gluon_pass(tiles, options)
+            if "torch.mm" in name:
+                run = lambda run=run: self.with_product(run())  # noqa: E731
+            self.time("pass", name, tiles, run, 2 if options.get("sums", True) or "mm" in name else 1, expected)
+
     def results(self, run):
-        """What a pass found, in memory that held NaN: some rows of the table, sums, losses, the outputs' gradient."""
+        """What a pass in memory that held NaN leads to: losses and all gradients, of which the table makes two."""
         torch.use_deterministic_algorithms(True, warn_only=True)
-        shares_NV, *others = run()
+        shares_NV, totals_N, losses_N, grad_hidden_NP = run()
         torch.use_deterministic_algorithms(False)
-        for part in shares_NV.split(4096):
-            assert torch.isfinite(part).all(), "the table is not full"
-        return shares_NV[self.some].clone(), *others
+        return losses_N, grad_hidden_NP, *stored._weight_gradients(shares_NV, self.hidden, 1 / totals_N)
 
     def time(self, part, design, tiles, run, products, expected):
-        """One line of the table. A design in brackets leaves something out, so its result is not compared."""
+        """One line of the table. What a design in brackets finds is not compared."""
         if time.perf_counter() - self.started > self.args.seconds:
             print(f"{self.width:4d} {part:7s} {design:34s}{tiles!s:18s} left out for lack of time", flush=True)
             return
@@ -278,19 +289,15 @@ class Sweep:
             said = " ".join(f"{type(reason).__name__} {reason}".split())[:100]
             print(f"{self.width:4d} {part:7s} {design:34s}{tiles!s:18s} FAILED {said}", flush=True)
             return
-        wrong = "" if design.startswith("(") or error < TOLERANCE[torch.bfloat16] else " WRONG"
-        row = {
-            "part": part,
-            "design": design,
-            "tiles": tiles,
-            "ms": round(taken, 3),
-            "error": error,
-            "wrong": bool(wrong),
-        }
+        wrong = not (design.startswith("(") or error < TOLERANCE[torch.bfloat16])
+        row = {"part": part, "design": design, "tiles": tiles, "ms": taken, "error": error, "wrong": wrong}
         self.rows.append(row)
         self.report()
         rates = f"{products * self.flop / taken:8.0f}{self.bytes / taken:6.2f}"
-        print(f"{self.width:4d} {part:7s} {design:34s}{tiles!s:18s}{taken:8.3f}{rates}  {error:.1e}{wrong}", flush=True)
+        print(
+            f"{self.width:4d} {part:7s} {design:34s}{tiles!s:18s}{taken:8.3f}{rates}  {error:.1e}{' WRONG' * wrong}",
+            flush=True,
+        )
 
     def report(self):
         """The fastest of each part, so far, in a file."""

@@ -1,4 +1,4 @@
-"""The pass of `stored_shares.py` written for Hopper in Gluon, a level below Triton: a candidate, never run so far.
+"""The kernels of `stored_shares.py` for Hopper in Gluon, a level below Triton: candidates that no GPU has run yet.
 
 Triton waits for a product before it goes on. Here the next tile's logits and this tile's sums are under way on the
 tensor cores while the multiprocessor makes this tile's exponentials and stores them, so the pass should take the time
@@ -30,14 +30,19 @@ from elmokit.nn.kernels.linear_cross_entropy import LOG2E, parts_of
 NEVER = -1e30
 LOG2E_ = gl.constexpr(LOG2E)
 SHARED = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
+BIAS_COLUMNS = gl.constexpr(16)  # one of them used
+NARROW = gl.NVMMASharedLayout(swizzle_byte_width=32, element_bitwidth=16, rank=2)
 _barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier  # its name before Triton 3.7
 
 
-def shares(hidden_NP, words_VP, bias_V, targets_N, tiles, in_registers=True, sums=True, stores=True, streams=False):
+def shares(
+    hidden_NP, words_VP, bias_V, targets_N, tiles, unrolled=2, in_registers=True, sums=True, stores=True, streams=False
+):
     """What `stored_shares._shares` gives. Without `sums` or `stores` (to see what they cost) a part of it is wrong."""
     (num_rows, width), num_words = hidden_NP.shape, len(words_VP)
-    blocks, splits, reach = parts_of(num_rows, num_words, tiles, width, hidden_NP.device)
-    stride = stored._stride(num_words)
+    whole = tiles._replace(stepped=unrolled * tiles.stepped)
+    blocks, splits, reach = parts_of(num_rows, num_words, whole, width, hidden_NP.device)
+    stride = triton.cdiv(num_words, whole.stepped) * whole.stepped
     table, numbers = hidden_NP.new_empty(num_rows, stride), bias_V.new_empty
     own_N, totals_N, losses_N, grad_hidden_NP = *(numbers(num_rows) for _ in range(3)), numbers(num_rows, width)
     part_totals, part_sums = numbers(splits, num_rows), numbers(splits, num_rows, width)
@@ -49,8 +54,8 @@ def shares(hidden_NP, words_VP, bias_V, targets_N, tiles, in_registers=True, sum
     biases[:num_words] = bias_V
     words = TensorDescriptor.from_tensor(arranged(words_VP, stride), [tiles.stepped, width], SHARED)
     shares_kernel[(blocks, splits)](
-        hidden_NP, words, biases, own_N, table, part_totals, part_sums, num_rows, num_words, stride,
-        reach // tiles.stepped, K=width, BLOCK_M=tiles.owned, BLOCK_V=tiles.stepped, STAGES=tiles.stages,
+        hidden_NP, words, biases, own_N, table, part_totals, part_sums, num_rows, stride, reach // tiles.stepped,
+        K=width, BLOCK_M=tiles.owned, BLOCK_V=tiles.stepped, STAGES=tiles.stages, UNROLLED=unrolled,
         IN_REGISTERS=in_registers, SUMS=sums, STORES=stores, STREAMS=streams, num_warps=tiles.warps,
     )  # fmt: skip
     stored._combine_kernel[row_blocks](
@@ -88,9 +93,10 @@ def _fetch(words, ring, ready, step, count, first, STAGES: gl.constexpr, BLOCK_V
 
 @gluon.jit(do_not_specialize=["num_rows", "num_tiles"])
 def shares_kernel(
-    hidden, words, bias, own, shares, part_totals, part_sums, num_rows, num_words, stride, num_tiles,
-    K: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_V: gl.constexpr, STAGES: gl.constexpr, IN_REGISTERS: gl.constexpr,
-    SUMS: gl.constexpr, STORES: gl.constexpr, STREAMS: gl.constexpr, num_warps: gl.constexpr,
+    hidden, words, bias, own, shares, part_totals, part_sums, num_rows, stride, num_tiles,
+    K: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_V: gl.constexpr, STAGES: gl.constexpr, UNROLLED: gl.constexpr,
+    IN_REGISTERS: gl.constexpr, SUMS: gl.constexpr, STORES: gl.constexpr, STREAMS: gl.constexpr,
+    num_warps: gl.constexpr,
 ):  # fmt: skip
     logit_form: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [num_warps, 1], [16, BLOCK_V, 16])
     sum_form: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [num_warps, 1], [16, K, 16])
@@ -98,17 +104,18 @@ def shares_kernel(
     load_form: gl.constexpr = gl.BlockedLayout([1, 8], [2, 16], [num_warps, 1], [1, 0])
     place_form: gl.constexpr = _places(BLOCK_M, BLOCK_V)
     dtype: gl.constexpr = hidden.dtype.element_ty
+    policy: gl.constexpr = ".cs" if STREAMS else ""
     split = gl.program_id(1)
     block = gl.program_id(0) * BLOCK_M
     first = split * num_tiles
-    count = gl.minimum(num_tiles, gl.cdiv(num_words, BLOCK_V) - first)
+    count = gl.minimum(num_tiles, stride // BLOCK_V - first)  # a multiple of UNROLLED
 
     ring = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_V, K], words.layout)
     ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for slot in gl.static_range(STAGES):
         mbarrier.init(ready.index(slot), count=1)
-    for step in gl.static_range(STAGES - 2):
-        _fetch(words, ring, ready, step, count, first, STAGES, BLOCK_V)
+    for early in gl.static_range(STAGES - 2):
+        _fetch(words, ring, ready, early, count, first, STAGES, BLOCK_V)
 
     rows = block + gl.arange(0, BLOCK_M, gl.SliceLayout(1, load_form))
     ks = gl.arange(0, K, gl.SliceLayout(0, load_form))
@@ -130,35 +137,36 @@ def shares_kernel(
 
     mbarrier.wait(ready.index(0), 0)
     logits_MV = hopper.warpgroup_mma(hidden_MK, ring.index(0).permute((1, 0)), nothing_MV, use_acc=False)
-    for step in range(count):
-        following = (step + 1) % STAGES
-        mbarrier.wait(ready.index(following), ((step + 1) // STAGES) & 1)
-        words_KV = ring.index(following).permute((1, 0))
-        next_MV = hopper.warpgroup_mma(hidden_MK, words_KV, nothing_MV, use_acc=False, is_async=True)
-        # All warps have waited, one step ago, for the sums of two steps ago: that slot is free.
-        _barrier()
-        _fetch(words, ring, ready, step + STAGES - 2, count, first, STAGES, BLOCK_V)
+    for several in range(count // UNROLLED):
+        for one in gl.static_range(UNROLLED):  # two or more: the next logits need not move to where these were
+            step = several * UNROLLED + one
+            following = (step + 1) % STAGES
+            mbarrier.wait(ready.index(following), ((step + 1) // STAGES) & 1)
+            words_KV = ring.index(following).permute((1, 0))
+            next_MV = hopper.warpgroup_mma(hidden_MK, words_KV, nothing_MV, use_acc=False, is_async=True)
+            # All warps have waited, one step ago, for the sums of two steps ago: that slot is free.
+            _barrier()
+            _fetch(words, ring, ready, step + STAGES - 2, count, first, STAGES, BLOCK_V)
 
-        bias_V = gl.load(bias + step * BLOCK_V + places)
-        bias_V = bias_V.reshape((BLOCK_V // 32, 4, 4, 2)).permute((0, 2, 1, 3)).reshape((BLOCK_V,))
-        bias_V = gl.convert_layout(bias_V, gl.SliceLayout(0, logit_form), assert_trivial=True)
-        above_MV = logits_MV * LOG2E_ + (bias_V[None, :] - own_M[:, None])
-        share_MV = gl.exp2(gl.minimum(above_MV, 100.0, propagate_nan=tl.PropagateNan.ALL))
-        total_M += gl.sum(share_MV, 1)
-        half_MV = share_MV.to(dtype)
-        if STORES:
-            in_order = half_MV.reshape((BLOCK_M, BLOCK_V // 32, 4, 4, 2)).permute((0, 1, 3, 2, 4))
-            in_order = gl.convert_layout(in_order.reshape((BLOCK_M, BLOCK_V)), place_form, assert_trivial=True)
-            policy: gl.constexpr = ".cs" if STREAMS else ""
-            gl.store(place + step * BLOCK_V, in_order, mask=(place_rows < num_rows)[:, None], cache_modifier=policy)
-        if SUMS:
-            # At most the next logits are still under way; the factor must stay in its registers until now.
-            sum_MK, factor_MV = hopper.warpgroup_mma_wait(1, deps=(sum_MK, factor_MV))
-            factor_MV = gl.convert_layout(half_MV, factor_form, assert_trivial=True)
-            sum_MK = hopper.warpgroup_mma(factor_MV, ring.index(step % STAGES), sum_MK, is_async=True)
-            logits_MV = hopper.warpgroup_mma_wait(1, deps=(next_MV,))
-        else:
-            logits_MV = hopper.warpgroup_mma_wait(0, deps=(next_MV,))
+            bias_V = gl.load(bias + step * BLOCK_V + places)
+            bias_V = bias_V.reshape((BLOCK_V // 32, 4, 4, 2)).permute((0, 2, 1, 3)).reshape((BLOCK_V,))
+            bias_V = gl.convert_layout(bias_V, gl.SliceLayout(0, logit_form), assert_trivial=True)
+            above_MV = logits_MV * LOG2E_ + (bias_V[None, :] - own_M[:, None])
+            share_MV = gl.exp2(gl.minimum(above_MV, 100.0, propagate_nan=tl.PropagateNan.ALL))
+            total_M += gl.sum(share_MV, 1)
+            half_MV = share_MV.to(dtype)
+            if STORES:
+                in_order = half_MV.reshape((BLOCK_M, BLOCK_V // 32, 4, 4, 2)).permute((0, 1, 3, 2, 4))
+                in_order = gl.convert_layout(in_order.reshape((BLOCK_M, BLOCK_V)), place_form, assert_trivial=True)
+                gl.store(place + step * BLOCK_V, in_order, mask=(place_rows < num_rows)[:, None], cache_modifier=policy)
+            if SUMS:
+                # At most the next logits are still under way; the factor must stay in its registers until now.
+                sum_MK, factor_MV = hopper.warpgroup_mma_wait(1, deps=(sum_MK, factor_MV))
+                factor_MV = gl.convert_layout(half_MV, factor_form, assert_trivial=True)
+                sum_MK = hopper.warpgroup_mma(factor_MV, ring.index(step % STAGES), sum_MK, is_async=True)
+                logits_MV = hopper.warpgroup_mma_wait(1, deps=(next_MV,))
+            else:
+                logits_MV = hopper.warpgroup_mma_wait(0, deps=(next_MV,))
     sum_MK, factor_MV = hopper.warpgroup_mma_wait(0, deps=(sum_MK, factor_MV))
 
     at = split.to(gl.int64) * num_rows
@@ -166,3 +174,74 @@ def shares_kernel(
     rows = block + gl.arange(0, BLOCK_M, gl.SliceLayout(1, sum_form))
     ks = gl.arange(0, K, gl.SliceLayout(0, sum_form))
     gl.store(part_sums + (at + rows)[:, None] * K + ks[None, :], sum_MK, mask=(rows < num_rows)[:, None])
+
+
+def weight_gradients(shares_NV, hidden_NP, factor_N, tiles):
+    """What `stored_shares._weight_gradients` gives: the bias as a product of its own, of shares that are at hand."""
+    (num_rows, width), num_words = hidden_NP.shape, shares_NV.shape[1]
+    factors_NP = (hidden_NP.float() * factor_N.unsqueeze(1)).to(hidden_NP.dtype)
+    columns_NX = hidden_NP.new_zeros(num_rows, BIAS_COLUMNS.value)
+    columns_NX[:, 0] = factor_N
+    weight, bias = factor_N.new_empty(num_words, width), factor_N.new_empty(num_words)
+    describe = TensorDescriptor.from_tensor
+    weight_kernel[(triton.cdiv(num_words, tiles.owned),)](
+        describe(shares_NV, [tiles.stepped, tiles.owned], SHARED), describe(factors_NP, [tiles.stepped, width], SHARED),
+        describe(columns_NX, [tiles.stepped, BIAS_COLUMNS.value], NARROW), weight, bias, num_words,
+        triton.cdiv(num_rows, tiles.stepped), K=width, BLOCK_V=tiles.owned, BLOCK_N=tiles.stepped, STAGES=tiles.stages,
+        num_warps=tiles.warps,
+    )  # fmt: skip
+    return weight, bias
+
+
+@gluon.jit
+def _fetch_rows(
+    shares, factors, columns, share_ring, factor_ring, column_ring, ready, step, count, word,
+    STAGES: gl.constexpr, BLOCK_N: gl.constexpr,
+):  # fmt: skip
+    slot = step % STAGES
+    bar, row, wanted = ready.index(slot), step * BLOCK_N, step < count
+    nbytes: gl.constexpr = shares.block_type.nbytes + factors.block_type.nbytes + columns.block_type.nbytes
+    mbarrier.expect(bar, nbytes, pred=wanted)
+    tma.async_copy_global_to_shared(shares, [row, word], bar, share_ring.index(slot), pred=wanted)
+    tma.async_copy_global_to_shared(factors, [row, 0], bar, factor_ring.index(slot), pred=wanted)
+    tma.async_copy_global_to_shared(columns, [row, 0], bar, column_ring.index(slot), pred=wanted)
+
+
+@gluon.jit(do_not_specialize=["count"])
+def weight_kernel(
+    shares, factors, columns, grad_weight, grad_bias, num_words, count,
+    K: gl.constexpr, BLOCK_V: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, num_warps: gl.constexpr,
+):  # fmt: skip
+    """For a block of words: all rows of the table, in order, so the sums need no adding up."""
+    form: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [num_warps, 1], [16, K, 16])
+    narrow: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [num_warps, 1], [16, BIAS_COLUMNS, 16])
+    word = gl.program_id(0) * BLOCK_V
+    share_ring = gl.allocate_shared_memory(shares.dtype, [STAGES, BLOCK_N, BLOCK_V], shares.layout)
+    factor_ring = gl.allocate_shared_memory(shares.dtype, [STAGES, BLOCK_N, K], factors.layout)
+    column_ring = gl.allocate_shared_memory(shares.dtype, [STAGES, BLOCK_N, BIAS_COLUMNS], columns.layout)
+    ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for each in gl.static_range(STAGES):
+        mbarrier.init(ready.index(each), count=1)
+    for early in gl.static_range(STAGES - 1):
+        _fetch_rows(shares, factors, columns, share_ring, factor_ring, column_ring, ready, early, count, word,
+                    STAGES, BLOCK_N)  # fmt: skip
+    weight_VK = gl.full([BLOCK_V, K], 0.0, gl.float32, form)
+    bias_VX = gl.full([BLOCK_V, BIAS_COLUMNS], 0.0, gl.float32, narrow)
+    for step in range(count):
+        slot = step % STAGES
+        mbarrier.wait(ready.index(slot), (step // STAGES) & 1)
+        shares_VN = share_ring.index(slot).permute((1, 0))
+        weight_VK = hopper.warpgroup_mma(shares_VN, factor_ring.index(slot), weight_VK, is_async=True)
+        bias_VX = hopper.warpgroup_mma(shares_VN, column_ring.index(slot), bias_VX, is_async=True)
+        # Once all warps have waited for the products of one step ago, that slot is free.
+        weight_VK, bias_VX = hopper.warpgroup_mma_wait(2, deps=(weight_VK, bias_VX))
+        _barrier()
+        _fetch_rows(shares, factors, columns, share_ring, factor_ring, column_ring, ready, step + STAGES - 1, count,
+                    word, STAGES, BLOCK_N)  # fmt: skip
+    weight_VK, bias_VX = hopper.warpgroup_mma_wait(0, deps=(weight_VK, bias_VX))
+
+    words = word + gl.arange(0, BLOCK_V, gl.SliceLayout(1, form))
+    ks = gl.arange(0, K, gl.SliceLayout(0, form))
+    gl.store(grad_weight + words[:, None] * K + ks[None, :], weight_VK, mask=(words < num_words)[:, None])
+    words = word + gl.arange(0, BLOCK_V, gl.SliceLayout(1, narrow))
+    gl.store(grad_bias + words, gl.sum(bias_VX, 1), mask=words < num_words)  # but one column is zeros
