@@ -1,6 +1,7 @@
 """Optimisers and schedules: constants, equality of batched and single updates, clipping, groups, exact resumption."""
 
 import copy
+import dataclasses
 import io
 import math
 
@@ -219,6 +220,28 @@ def test_a_resumed_run_is_identical(kind):
     again.load_state_dict(saved["optimiser"])
     assert train(resumed, again, 4, start=4) == uninterrupted
     for one, other in zip(trained.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+@pytest.mark.parametrize("kind", ["muon", "adamw", "adagrad"])
+def test_gradients_that_are_not_finite_move_nothing(kind, value):
+    decay = 0.0 if kind == "adagrad" else 0.1
+    config = dataclasses.replace(
+        OptimiserConfig.bilm_tf() if kind == "adagrad" else OptimiserConfig(optimiser=kind), weight_decay=decay
+    )
+    spoilt, plain = network(), network()
+    optimizers = [build_optimizer(each, config) for each in (spoilt, plain)]
+    for trained, optimizer in zip((spoilt, plain), optimizers, strict=True):
+        train(trained, optimizer, 3)
+    spoilt.loss(3).backward()
+    spoilt.encoder.characters.highways[0].gate.weight.grad[2, 3] = value
+    assert not optimizers[0].step().isfinite()
+    optimizers[0].zero_grad()
+    assert optimizers[0].skipped == 1 and optimizers[1].skipped == 0
+    after = [train(each, optimizer, 3, start=3) for each, optimizer in zip((spoilt, plain), optimizers, strict=True)]
+    assert after[0] == after[1]
+    for one, other in zip(spoilt.parameters(), plain.parameters(), strict=True):
         assert torch.equal(one, other)
 
 

@@ -43,6 +43,10 @@ class Muon(torch.optim.Optimizer):
         momentum: share of the old momentum that is kept.
         steps: Newton–Schulz steps.
 
+    Attributes:
+        found_inf: a number on the device; where it is not 0, a step leaves weights and momenta as they are (torch's own
+            optimisers have it, too).
+
     Example:
         >>> weight = torch.nn.Parameter(torch.zeros(4, 8))
         >>> optimizer = Muon([{"params": [weight], "parts": 2}], lr=0.1)
@@ -63,6 +67,7 @@ class Muon(torch.optim.Optimizer):
     ) -> None:
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "steps": steps, "parts": 1, "rate": 1}
         super().__init__(list(groups), defaults)
+        self.found_inf: Tensor | None = None
         self._batches: dict[tuple[int, ...], list[_Batch]] = {}
 
     @torch.no_grad()
@@ -79,15 +84,21 @@ class Muon(torch.optim.Optimizer):
                 self.state[weight]["momentum"] = torch.zeros_like(weight)
         gradients = [weight.grad for weight in weights]
         momenta = [self.state[weight]["momentum"] for weight in weights]
+        is_lost, rate = torch.zeros((), dtype=torch.bool, device=weights[0].device), first["lr"]
+        if self.found_inf is not None:
+            is_lost = self.found_inf != 0
+            # A momentum that meets itself stays where it is.
+            gradients = [torch.where(is_lost, m, g) for m, g in zip(momenta, gradients, strict=True)]
+            rate = torch.where(is_lost, 0.0, rate)
         torch._foreach_lerp_(momenta, gradients, 1 - first["momentum"])
         updates = torch._foreach_lerp(gradients, momenta, first["momentum"])  # Nesterov: look one step ahead
         for weight, group in active:
             if group["weight_decay"]:
-                weight.mul_(1 - group["lr"] * group["rate"] * group["weight_decay"])
+                weight.mul_(torch.where(is_lost, 1.0, 1 - group["lr"] * group["rate"] * group["weight_decay"]))
         for batch in self._batches_of(active):
             orthogonal_BRC = newton_schulz(batch.gather(updates), steps=first["steps"])
             # The rate may be a tensor, which a recorded step reads anew at every replay.
-            batch.subtract(orthogonal_BRC * (batch.sizes_B11 * first["lr"]), weights)
+            batch.subtract(orthogonal_BRC * (batch.sizes_B11 * rate), weights)
 
     def _batches_of(self, active: list[tuple[Tensor, dict[str, Any]]]) -> list[_Batch]:
         """The batches of these weights; made once, and again only when other weights learn."""

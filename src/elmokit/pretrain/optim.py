@@ -6,6 +6,9 @@ Arrives: a network with gradients. Leaves: the network, moved, and the norm of i
 encoder and LSTMs, AdamW everything else (tables, output layer, biases); AdamW alone and bilm-tf's Adagrad are the
 alternatives. Parameters belong to layer groups, from the words at the bottom to the output layer at the top, which is
 what ULMFiT's two tools need: learning rates that fall from group to group, and unfreezing one group after another.
+
+A step whose gradients are not finite moves nothing. Through a long sentence a gradient may grow beyond all numbers
+though loss and weights are healthy; clipped, it would be 0 × inf = NaN and poison every weight.
 """
 
 from __future__ import annotations
@@ -83,6 +86,9 @@ def build_optimizer(network: nn.Module, config: OptimiserConfig) -> Optimiser:
 class Optimiser:
     """Moves the parameters of a network.
 
+    Attributes:
+        skipped: how many steps moved nothing because their gradients were not finite, until somebody sets it to 0.
+
     Example:
         >>> network = nn.ModuleDict({"highway": nn.Linear(4, 4), "softmax": nn.Linear(4, 9)})
         >>> optimizer = build_optimizer(network, OptimiserConfig())
@@ -103,6 +109,8 @@ class Optimiser:
         self._muon = self._build_muon(to_muon) if to_muon else None
         rest = [name for name in self._parameters if name not in to_muon]
         self._rest = self._build_rest(rest) if rest else None
+        device = next(iter(self._parameters.values())).device
+        self.skipped = torch.zeros((), dtype=torch.int64, device=device)
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -154,7 +162,15 @@ class Optimiser:
     def _move(self) -> Tensor:
         gradients = [p.grad for p in self._parameters.values() if p.grad is not None]
         norm = clip_gradients(gradients, self.config.clip_norm, scale=self.config.loss_scale)
+        is_lost = ~norm.isfinite()
+        self.skipped += is_lost
         for optimizer in self._both():
+            if isinstance(optimizer, torch.optim.Adagrad):  # moved by gradients alone, and knows no other way
+                for gradient in gradients:
+                    gradient.masked_fill_(is_lost, 0)
+            else:
+                # torch's name for it: AdamW then leaves all as it is, and so does Muon.
+                optimizer.found_inf = is_lost.float()  # pyright: ignore[reportAttributeAccessIssue]
             optimizer.step()
         return norm
 
