@@ -12,7 +12,6 @@ for forward and backward.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +22,7 @@ from torch.func import functional_call
 
 from elmokit.config import ElmoConfig
 from elmokit.nn.bilm import BiLM, BilmState
+from elmokit.nn.engines import why_no_triton
 from elmokit.nn.softmax import OutputLayer
 from elmokit.nn.word_encoder import WordEncoder
 from elmokit.pretrain.batches import Batch
@@ -200,7 +200,7 @@ def keyed_dropout(values_NP: Tensor, keys_N: Tensor, *, seed: Tensor, rate: floa
     mixed_N = ((seed * 0x1E3779B97F4A7C15 + keys_N) * 0x2545F4914F6CDD1D) >> 32
     hashes_N = _scramble(mixed_N.to(torch.int32))
     threshold, scale = int(rate * 2**24), 1 / (1 - rate)
-    if values_NP.is_cuda and importlib.util.find_spec("triton") is not None:
+    if why_no_triton(values_NP.device, values_NP.dtype) is None:
         from elmokit.nn.kernels import keyed_dropout as kernel
 
         return kernel.keyed_dropout(values_NP, hashes_N, threshold, scale)
