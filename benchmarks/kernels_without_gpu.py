@@ -72,8 +72,10 @@ def char():
     yield char_cnn._each_character_kernel, counts, pointers, {}, each, known, 4, 3
     counts, constants = ["count", "reach", "num_symbols", "dim"], {"BS": 128, "BM": 64, "BE": 16, "PRECISION": "tf32"}
     yield char_table._sum_kernel, counts, {"ids": "i64", "sums": "fp32"}, {}, constants, ("dim",), 4, 3
-    numbers = {"total": "i32", "threshold": "i32", "scale": "fp32"}
-    yield keyed_dropout._kernel, [], {"hashes": "i32"}, numbers, {"P": 128, "BLOCK": 1024}, (), 4, 3
+    counts, pointers = ["num_words", "place", "threshold"], {"keys": "i32", "seed": "i64"}
+    for width, _ in (SMALL, ORIGINAL):
+        constants = {"P": width, "R": keyed_dropout.NUMBERS // width, "BP": width}
+        yield keyed_dropout._kernel, counts, pointers, {"scale": "fp32"}, constants, (), 4, 3
 
 
 def output():

@@ -121,8 +121,7 @@ class LanguageModelNetwork(nn.Module):
             return None
 
         def drop(values_NP: Tensor, layer: int, direction: int) -> Tensor:
-            place = seed * 64 + (2 * layer + direction)
-            return keyed_dropout(values_NP, keys_N, seed=place, rate=self.dropout)
+            return keyed_dropout(values_NP, keys_N, seed=seed, place=2 * layer + direction, rate=self.dropout)
 
         return drop
 
@@ -191,19 +190,19 @@ class _Gathered(torch.autograd.Function):
         return d_vectors_UP.index_add_(0, words_M, d_words_MP.to(exact)).to(d_words_MP.dtype), None
 
 
-def keyed_dropout(values_NP: Tensor, keys_N: Tensor, *, seed: Tensor, rate: float) -> Tensor:
-    """Dropout whose mask follows from (seed, key of the word, feature) alone.
+def keyed_dropout(values_NP: Tensor, keys_N: Tensor, *, seed: Tensor, rate: float, place: int = 0) -> Tensor:
+    """Dropout whose mask follows from (seed, place in the network below 64, key of the word, feature) alone.
 
     Ranks that share a batch, and a run that is resumed, then drop exactly what one uninterrupted process would.
     """
-    # Odd multipliers spread seeds and keys over all 64 bits before the upper half is taken.
-    mixed_N = ((seed * 0x1E3779B97F4A7C15 + keys_N) * 0x2545F4914F6CDD1D) >> 32
-    hashes_N = _scramble(mixed_N.to(torch.int32))
     threshold, scale = int(rate * 2**24), 1 / (1 - rate)
     if why_no_triton(values_NP.device, values_NP.dtype) is None:
         from elmokit.nn.kernels import keyed_dropout as kernel
 
-        return kernel.keyed_dropout(values_NP, hashes_N, threshold, scale)
+        return kernel.keyed_dropout(values_NP, keys_N, seed, place, threshold, scale)
+    # Odd multipliers spread seeds and keys over all 64 bits before the upper half is taken.
+    mixed_N = (((seed * 64 + place) * 0x1E3779B97F4A7C15 + keys_N.long()) * 0x2545F4914F6CDD1D) >> 32
+    hashes_N = _scramble(mixed_N.to(torch.int32))
     features_P = torch.arange(values_NP.shape[1], dtype=torch.int32, device=values_NP.device)
     kept_NP = (_scramble(hashes_N.unsqueeze(1) + features_P * 0x3C6EF372) & 0xFFFFFF) >= threshold
     return values_NP * (kept_NP.to(values_NP.dtype) * scale)
