@@ -1,6 +1,6 @@
 """What the compiler says of every kernel for a GPU that is not there: registers, spills, shared memory, instructions.
 
-    PYTHONPATH=src python benchmarks/kernels_without_gpu.py [--only lstm char output] [--arch 90]
+    PYTHONPATH=src python benchmarks/kernels_without_gpu.py [--only lstm char highway output] [--arch 90]
 
 Triton brings the assembler along, so this runs on any Linux machine, and finds what would cost time on a device: a
 kernel that does not compile, that spills, or that stores one number at a time. "blocks" is how many programs a
@@ -19,7 +19,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from elmokit.nn.kernels import char_cnn, char_table, keyed_dropout, lstmp, split_product, stored_shares
+from elmokit.nn.kernels import char_cnn, char_table, highway, keyed_dropout, lstmp, split_product, stored_shares
 from elmokit.nn.kernels import linear_cross_entropy as fused
 
 ASSEMBLER = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
@@ -28,7 +28,7 @@ SMALL, ORIGINAL = (128, 1024), (512, 4096)
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=["lstm", "char", "output"])
+    parser.add_argument("--only", nargs="+", default=["lstm", "char", "highway", "output"])
     parser.add_argument("--arch", type=int, default=90)
     args = parser.parse_args()
     assert os.environ.get("TRITON_INTERPRET") != "1", "the interpreter compiles nothing: unset TRITON_INTERPRET"
@@ -36,7 +36,7 @@ def main():
         f"{'kernel':24s}{'tile':66s}{'regs':>5s}{'spill':>6s}{'shared':>8s}{'blocks':>7s}{'wgmma':>6s}{'mma':>5s} wide"
     )
     for part in args.only:
-        for case in {"lstm": lstm, "char": char, "output": output}[part]():
+        for case in {"lstm": lstm, "char": char, "highway": highways, "output": output}[part]():
             compile_one(args.arch, *case)
 
 
@@ -76,6 +76,18 @@ def char():
     for width, _ in (SMALL, ORIGINAL):
         constants = {"P": width, "R": keyed_dropout.NUMBERS // width, "BP": width}
         yield keyed_dropout._kernel, counts, pointers, {"scale": "fp32"}, constants, (), 4, 3
+
+
+def highways():
+    constants = {"R": highway.ROWS, "BF": highway.FEATURES, "SPLITS": highway.SPLITS}
+    counts, pointers = ["num_rows", "num_features"], {"sums": "fp32"}
+    for kernel in (
+        highway._rectify_kernel,
+        highway._rectify_backward_kernel,
+        highway._mix_kernel,
+        highway._mix_backward_kernel,
+    ):
+        yield kernel, counts, pointers, {}, constants, ("num_features",), 4, 3
 
 
 def output():

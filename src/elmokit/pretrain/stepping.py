@@ -200,7 +200,7 @@ class GraphStepper(Stepper):
         parts = parts_of(memory, arrays)
 
         def run() -> None:
-            blocks = [block.long() for block in parts[:num_blocks] if len(block)]
+            blocks = [block for block in parts[:num_blocks] if len(block)]
             words_2N, targets_2N, keys_N, seed, *negatives = parts[num_blocks:]
             inputs = StepInputs(blocks, words_2N.long(), targets_2N.long(), keys_N, batch.batch_sizes)
             self._run(inputs, self.network.zero_state(batch.num_rows), negatives, seed, scale)
