@@ -80,7 +80,7 @@ def char():
 
 def highways():
     constants = {"R": highway.ROWS, "BF": highway.FEATURES, "SPLITS": highway.SPLITS}
-    counts, pointers = ["num_rows", "num_features"], {"sums": "fp32"}
+    counts, pointers = ["num_rows", "num_features"], dict.fromkeys(("sums", "open_sums", "new_sums"), "fp32")
     for kernel in (
         highway._rectify_kernel,
         highway._rectify_backward_kernel,

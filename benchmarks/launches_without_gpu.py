@@ -22,7 +22,7 @@ from triton.runtime.jit import JITFunction
 
 from elmokit.nn import engines, softmax, word_encoder
 from elmokit.nn.engines import triton as lstm_engine
-from elmokit.nn.kernels import char_cnn, linear_cross_entropy
+from elmokit.nn.kernels import char_cnn, highway, linear_cross_entropy
 from elmokit.pretrain import building, muon, network, stepping
 from elmokit.pretrain.optim import build_optimizer
 from elmokit.pretrain.preparing import Layout, joined
@@ -119,6 +119,7 @@ def take_the_paths_of_a_gpu():
     for module, *names in (
         (lstm_engine, "_lstmp", "_lstmp_backward"),
         (char_cnn, "_best", "_best_backward"),
+        (highway, "_rectified", "_rectified_backward", "_highway", "_highway_backward"),
         (linear_cross_entropy, "_forward_op", "_weight_op"),
     ):
         for name in names:

@@ -13,7 +13,7 @@ Shapes: N words, C columns of ids, T columns kept after trimming, E character wi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn

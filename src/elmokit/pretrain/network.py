@@ -91,7 +91,12 @@ class LanguageModelNetwork(nn.Module):
         return BilmState.zeros(self.config.lstm, num_rows, like=like)
 
     def forward(
-        self, inputs: StepInputs, state: BilmState, loss: Loss | None = None, seed: Tensor | None = None
+        self,
+        inputs: StepInputs,
+        state: BilmState,
+        loss: Loss | None = None,
+        seed: Tensor | None = None,
+        weights: dict[str, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor, BilmState]:
         """Summed negative log-likelihood, that of each direction (2, without gradients), and the state after the step.
 
@@ -100,21 +105,27 @@ class LanguageModelNetwork(nn.Module):
             state: what each row starts from.
             loss: the full softmax unless given, or a sampled one with this step's negatives.
             seed: a number of this step (an integer tensor), from which dropout is drawn; `None` for no dropout.
+            weights: what `cast_weights` gave, if the caller wants the gradients of these.
         """
         loss = self.softmax.full_losses if loss is None else loss
-        outputs, state = self.predictions(inputs, state, seed)
+        outputs, state = self.predictions(inputs, state, seed, weights)
         total, losses_M = loss(torch.cat(outputs), inputs.targets_2N.flatten())
         return total, losses_M.view(2, -1).sum(1), state
 
     def predictions(
-        self, inputs: StepInputs, state: BilmState, seed: Tensor | None = None
+        self,
+        inputs: StepInputs,
+        state: BilmState,
+        seed: Tensor | None = None,
+        weights: dict[str, Tensor] | None = None,
     ) -> tuple[list[Tensor], BilmState]:
         """What the top layers of both directions say (N, P), from which the output layer predicts."""
-        return functional_call(
-            self.body,
-            _cast(dict(self.body.named_parameters()), self.dtype),
-            (inputs, state, self._dropout(inputs.keys_N, seed)),
-        )
+        weights = self.cast_weights() if weights is None else weights
+        return functional_call(self.body, weights, (inputs, state, self._dropout(inputs.keys_N, seed)))
+
+    def cast_weights(self) -> dict[str, Tensor]:
+        """The weights of encoder and stacks in the dtype they are computed in."""
+        return _cast(dict(self.body.named_parameters()), self.dtype)
 
     def _dropout(self, keys_N: Tensor, seed: Tensor | None) -> Dropout | None:
         if seed is None or self.dropout == 0:

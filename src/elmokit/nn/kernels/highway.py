@@ -1,4 +1,4 @@
-# ruff: noqa: ANN001, ANN202 (kernel arguments are pointers and numbers; Triton reads no other types)
+# ruff: noqa: ANN001, ANN002, ANN202 (kernel arguments are pointers and numbers; Triton reads no other types)
 """What lies between the matrix products of the word encoder, in one launch each way: bias and relu, highways.
 
 Written plainly, a highway layer passes over its features a dozen times each way, and torch sums the gradient of a bias
@@ -102,17 +102,19 @@ def _highway_backward(
     """Gradients of the features and of both weights and biases."""
     d_result_NF, features_NF = d_result_NF.contiguous(), features_NF.contiguous()
     d_features_NF, d_opens_NF, d_new_NF = (torch.empty_like(features_NF) for _ in range(3))
-    sums_2SF = features_NF.new_empty(2, SPLITS, features_NF.shape[1], dtype=torch.float32)
+    open_sums_SF, new_sums_SF = (
+        features_NF.new_empty(SPLITS, features_NF.shape[1], dtype=torch.float32) for _ in range(2)
+    )
     with torch.cuda.device_of(features_NF):
         _mix_backward_kernel[_grid(features_NF)](
-            d_result_NF, features_NF, opens_NF, new_NF, d_features_NF, d_opens_NF, d_new_NF, sums_2SF,
-            *features_NF.shape, **_tile(),
+            d_result_NF, features_NF, opens_NF, new_NF, d_features_NF, d_opens_NF, d_new_NF,
+            open_sums_SF, new_sums_SF, *features_NF.shape, **_tile(),
         )  # fmt: skip
     # What the result took of the features directly is there already; the products add theirs.
     d_features_NF.addmm_(d_opens_NF, gate_FF).addmm_(d_new_NF, transform_FF)
-    d_gate_F, d_transform_F = sums_2SF.sum(1, dtype=features_NF.dtype).unbind()
     d_gate_FF, d_transform_FF = torch.mm(d_opens_NF.t(), features_NF), torch.mm(d_new_NF.t(), features_NF)
-    return d_features_NF, d_gate_FF, d_gate_F.clone(), d_transform_FF, d_transform_F.clone()
+    d_gate_F, d_transform_F = (sums_SF.sum(0, dtype=features_NF.dtype) for sums_SF in (open_sums_SF, new_sums_SF))
+    return d_features_NF, d_gate_FF, d_gate_F, d_transform_FF, d_transform_F
 
 
 @_highway_backward.register_fake
@@ -201,7 +203,7 @@ def _mix_kernel(
 
 @triton.jit(do_not_specialize=["num_rows"])
 def _mix_backward_kernel(
-    d_result, features, opens, new, d_features, d_opens, d_new, sums, num_rows, num_features,
+    d_result, features, opens, new, d_features, d_opens, d_new, open_sums, new_sums, num_rows, num_features,
     R: tl.constexpr, BF: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
     columns = tl.program_id(0) * BF + tl.arange(0, BF)
@@ -224,6 +226,6 @@ def _mix_backward_kernel(
         tl.store(d_new + place, d_new_RF.to(kind), mask=inside)
         open_sum_RF += d_open_RF
         new_sum_RF += d_new_RF
-    sums += tl.program_id(1) * num_features + columns
-    tl.store(sums, tl.sum(open_sum_RF, 0), mask=exists)
-    tl.store(sums + SPLITS * num_features, tl.sum(new_sum_RF, 0), mask=exists)
+    place = tl.program_id(1) * num_features + columns
+    tl.store(open_sums + place, tl.sum(open_sum_RF, 0), mask=exists)
+    tl.store(new_sums + place, tl.sum(new_sum_RF, 0), mask=exists)
