@@ -1,6 +1,6 @@
 """What the compiler says of every kernel for a GPU that is not there: registers, spills, shared memory, instructions.
 
-    PYTHONPATH=src python benchmarks/kernels_without_gpu.py [--only lstm char highway output] [--arch 90]
+    PYTHONPATH=src python benchmarks/kernels_without_gpu.py [--only lstm char highway output optimiser] [--arch 90]
 
 Triton brings the assembler along, so this runs on any Linux machine, and finds what would cost time on a device: a
 kernel that does not compile, that spills, or that stores one number at a time. "blocks" is how many programs a
@@ -19,7 +19,16 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from elmokit.nn.kernels import char_cnn, char_table, highway, keyed_dropout, lstmp, split_product, stored_shares
+from elmokit.nn.kernels import (
+    char_cnn,
+    char_table,
+    highway,
+    keyed_dropout,
+    lstmp,
+    momentum,
+    split_product,
+    stored_shares,
+)
 from elmokit.nn.kernels import linear_cross_entropy as fused
 
 ASSEMBLER = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
@@ -28,7 +37,7 @@ SMALL, ORIGINAL = (128, 1024), (512, 4096)
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=["lstm", "char", "highway", "output"])
+    parser.add_argument("--only", nargs="+", default=["lstm", "char", "highway", "output", "optimiser"])
     parser.add_argument("--arch", type=int, default=90)
     args = parser.parse_args()
     assert os.environ.get("TRITON_INTERPRET") != "1", "the interpreter compiles nothing: unset TRITON_INTERPRET"
@@ -36,7 +45,7 @@ def main():
         f"{'kernel':24s}{'tile':66s}{'regs':>5s}{'spill':>6s}{'shared':>8s}{'blocks':>7s}{'wgmma':>6s}{'mma':>5s} wide"
     )
     for part in args.only:
-        for case in {"lstm": lstm, "char": char, "highway": highways, "output": output}[part]():
+        for case in {"lstm": lstm, "char": char, "highway": highways, "output": output, "optimiser": optimiser}[part]():
             compile_one(args.arch, *case)
 
 
@@ -78,14 +87,26 @@ def char():
         yield keyed_dropout._kernel, counts, pointers, {"scale": "fp32"}, constants, (), 4, 3
 
 
+def optimiser():
+    pointers = {"table": "i64", "is_lost": "i1", "result": "bf16", "updates": "fp32"}
+    pointers |= dict.fromkeys(("squares", "factor", "sizes", "decays", "rate"), "fp32")
+    counts, numbers = ["count", "num_tiles"], {"share": "fp32"}
+    for rows, columns in (SMALL, ORIGINAL, (2048, 2048)):
+        shape = {"R": rows, "C": columns, "BLOCK": momentum.NUMBERS}
+        yield momentum._mix_kernel, counts, pointers, numbers, shape, (), 4, 3
+        tiles = {"BT": rows * columns // momentum.NUMBERS, "BLOCK": momentum.NUMBERS}
+        yield momentum._normalise_kernel, counts, pointers, numbers, tiles, ("count",), 4, 3
+        yield momentum._subtract_kernel, counts, pointers | {"updates": "bf16"}, numbers, shape, (), 4, 3
+
+
 def highways():
     constants = {"R": highway.ROWS, "BF": highway.FEATURES, "SPLITS": highway.SPLITS}
     counts, pointers = ["num_rows", "num_features"], dict.fromkeys(("sums", "open_sums", "new_sums"), "fp32")
     for kernel in (
         highway._rectify_kernel,
         highway._rectify_backward_kernel,
-        highway._mix_kernel,
-        highway._mix_backward_kernel,
+        highway._highway_kernel,
+        highway._highway_backward_kernel,
     ):
         yield kernel, counts, pointers, {}, constants, ("num_features",), 4, 3
 

@@ -85,7 +85,7 @@ def _highway(
     new_NF = torch.addmm(transform_F, features_NF, transform_FF.t())
     result_NF = torch.empty_like(features_NF)
     with torch.cuda.device_of(features_NF):
-        _mix_kernel[_grid(features_NF)](features_NF, opens_NF, new_NF, result_NF, *features_NF.shape, **_tile())
+        _highway_kernel[_grid(features_NF)](features_NF, opens_NF, new_NF, result_NF, *features_NF.shape, **_tile())
     return result_NF, opens_NF, new_NF
 
 
@@ -106,7 +106,7 @@ def _highway_backward(
         features_NF.new_empty(SPLITS, features_NF.shape[1], dtype=torch.float32) for _ in range(2)
     )
     with torch.cuda.device_of(features_NF):
-        _mix_backward_kernel[_grid(features_NF)](
+        _highway_backward_kernel[_grid(features_NF)](
             d_result_NF, features_NF, opens_NF, new_NF, d_features_NF, d_opens_NF, d_new_NF,
             open_sums_SF, new_sums_SF, *features_NF.shape, **_tile(),
         )  # fmt: skip
@@ -185,7 +185,7 @@ def _rectify_backward_kernel(
 
 
 @triton.jit(do_not_specialize=["num_rows"])
-def _mix_kernel(
+def _highway_kernel(
     features, opens, new, result, num_rows, num_features, R: tl.constexpr, BF: tl.constexpr, SPLITS: tl.constexpr
 ):
     columns = tl.program_id(0) * BF + tl.arange(0, BF)
@@ -202,7 +202,7 @@ def _mix_kernel(
 
 
 @triton.jit(do_not_specialize=["num_rows"])
-def _mix_backward_kernel(
+def _highway_backward_kernel(
     d_result, features, opens, new, d_features, d_opens, d_new, open_sums, new_sums, num_rows, num_features,
     R: tl.constexpr, BF: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
