@@ -117,6 +117,7 @@ def output():
     names = ("bias", "own", "part_totals", "part_means", "totals", "scale", "grad_columns", "grad_bias", "losses")
     pointers |= dict.fromkeys((*names, "factor", "grad_weight"), "fp32")
     known = ("num_words", "num_columns", "stride")
+    yield fused._scale_kernel, ["count"], {"factor": "fp32"}, {}, {"BLOCK": fused._NUMBERS_SCALED}, ("count",), 4, 3
     for width in (128, 512):
         key, plain = (2, width), {"K": width, "PRECISION": "tf32"}
         for kernel, table, owned, stepped, flags in (
@@ -129,8 +130,10 @@ def output():
             tiles = table[key]
             constants = plain | flags | {owned: tiles.owned, stepped: tiles.stepped}
             yield kernel, counts, pointers, {}, constants, known, tiles.warps, tiles.stages
-        constants = {"K": width, "BLOCK_M": 16, "SAMPLED": False, "WANTS_GRAD": True}
-        yield fused._combine_kernel, counts, pointers, {}, constants, known, 4, 3
+        for sampled in (False, True):
+            constants = {"K": width, "BLOCK_M": 16, "SAMPLED": sampled, "WANTS_GRAD": True}
+            words = {"words": "fp32"} if sampled else {}
+            yield fused._combine_kernel, counts, pointers | words, {}, constants, known, 4, 3
         yield stored_shares._own_kernel, counts, pointers, {}, {"K": width, "BLOCK_M": 16}, known, 4, 3
 
 
