@@ -168,8 +168,7 @@ class CharCnn(nn.Module):
         parts = characters.split([block.numel() for block in blocks])
         words = [part.view(*block.shape, -1) for part, block in zip(parts, blocks, strict=True)]
         # A bias moves all positions alike: it is added to their maximum, for all filters and blocks at once.
-        by_filter = [_pooled(words, weight) for weight, _ in self._filters()]
-        pooled_NF = _joined([_joined(channels, dim=1) for channels in zip(*by_filter, strict=True)])
+        pooled_NF = _pooled(words, [weight for weight, _ in self._filters()])
         return _activated(pooled_NF, torch.cat([bias for _, bias in self._filters()]), self.activation)
 
 
@@ -185,15 +184,15 @@ def _looked_up(ids: Tensor, table_SE: Tensor) -> Tensor:
     return F.embedding(ids, table_SE)
 
 
-def _pooled(words: Sequence[Tensor], weight_KEw: Tensor) -> list[Tensor]:
-    """The largest value (N, K) of each channel of a filter over all positions of a word, for each block (N, T, E)."""
-    if why_no_triton(words[0].device, words[0].dtype) is None and weight_KEw.dtype == words[0].dtype:
-        from elmokit.nn.kernels import char_cnn
+def _pooled(words: Sequence[Tensor], filters: Sequence[Tensor]) -> Tensor:
+    """The largest value (N, F) of each channel of each filter (K, E, w) over all positions of a word (N, T, E)."""
+    if why_no_triton(words[0].device, words[0].dtype) is None and filters[0].dtype == words[0].dtype:
+        from elmokit.nn.kernels import char_filters
 
-        if all(char_cnn.fits(characters_NTE, weight_KEw) for characters_NTE in words):
-            weight_wEK = weight_KEw.permute(2, 1, 0).contiguous()
-            return [char_cnn._best(characters_NTE, weight_wEK)[0] for characters_NTE in words]
-    return [F.conv1d(characters_NTE.transpose(1, 2), weight_KEw).amax(dim=2) for characters_NTE in words]
+        if char_filters.fits(words, filters):
+            return char_filters.pooled(words, filters)
+    convolved = [[F.conv1d(block.transpose(1, 2), weight).amax(dim=2) for weight in filters] for block in words]
+    return _joined([_joined(channels, dim=1) for channels in convolved])
 
 
 def _activated(features_NF: Tensor, bias_F: Tensor, activation: str) -> Tensor:

@@ -213,21 +213,23 @@ class GraphStepper(Stepper):
     def _recorded(self, memory: Tensor, arrays: list[np.ndarray], batch: Batch[np.ndarray]) -> _Recording:
         scale, num_blocks = 1 / (2 * batch.global_tokens), len(self.layout.blocks)
         parts = parts_of(memory, arrays)
+        state = self.network.zero_state(batch.num_rows)
 
         def run() -> None:
             blocks = [block for block in parts[:num_blocks] if len(block)]
             words_2N, targets_2N, keys_N, seed, *negatives = parts[num_blocks:]
             inputs = StepInputs(blocks, words_2N.long(), targets_2N.long(), keys_N, batch.batch_sizes)
-            self._run(inputs, self.network.zero_state(batch.num_rows), negatives, seed, scale)
+            self._run(inputs, state, negatives, seed, scale)
 
-        return _Recording(recorded(run, self._pool), memory)
+        return _Recording(recorded(run, self._pool), memory, state)
 
 
 class _Recording(NamedTuple):
-    """A recorded step and the memory it reads."""
+    """A recorded step and the memory it reads, which must stay."""
 
     replay: Callable[[], None]
     memory: Tensor
+    state: BilmState
 
 
 def recorded(run: Callable[[], None], pool: Any) -> Callable[[], None]:  # noqa: ANN401
