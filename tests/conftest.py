@@ -46,12 +46,12 @@ def interpreted_triton() -> None:
             return handle
         return interpreter.TensorHandle((handle.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
 
-    def rounded(self: interpreter.InterpreterBuilder, src: interpreter.TensorHandle, kind: tl.dtype) -> Any:
-        if (src.dtype.scalar, kind.scalar) != (tl.float32, tl.bfloat16):
-            return cast_impl(self, src, kind)
+    def rounded(self: interpreter.InterpreterBuilder, src: interpreter.TensorHandle, dst_type: tl.dtype) -> Any:
+        if (src.dtype.scalar, dst_type.scalar) != (tl.float32, tl.bfloat16):
+            return cast_impl(self, src, dst_type)
         bits = np.ascontiguousarray(src.data).view(np.uint32)
         nearest = ((bits + (0x7FFF + ((bits >> 16) & 1)).astype(np.uint32)) >> 16).astype(np.uint16)
-        return interpreter.TensorHandle(np.where(np.isnan(src.data), np.uint16(0x7FC0), nearest), kind.scalar)
+        return interpreter.TensorHandle(np.where(np.isnan(src.data), np.uint16(0x7FC0), nearest), dst_type.scalar)
 
     interpreter.InterpreterBuilder.create_dot = lambda self, a, b, *others: create_dot(
         self, widened(a), widened(b), *others
