@@ -188,7 +188,8 @@ def _shares_kernel(
         words_VK = tl.load(words + cols[:, None] * K + ks[None, :], mask=ok[:, None], other=0.0)
         bias_V = tl.load(bias + cols, mask=ok, other=_NEVER)
         logits_MV = tl.dot(hidden_MK, tl.trans(words_VK), input_precision=PRECISION) * _LOG2E
-        share_MV = tl.exp2(tl.minimum(logits_MV + (bias_V[None, :] - own_M[:, None]), _MOST))
+        logits_MV += bias_V[None, :] - own_M[:, None]
+        share_MV = tl.exp2(tl.minimum(logits_MV, _MOST, propagate_nan=tl.PropagateNan.ALL))  # a NaN shows in the loss
         total_M += tl.sum(share_MV, 1)
         # What lies between the last word and the next row is never read: a few zeros.
         room = row_ok[:, None] & (cols < stride)[None, :]
