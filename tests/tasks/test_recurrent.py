@@ -39,9 +39,7 @@ def test_equal_to_packed_rows(kind):
     found.backward(upstream)
     expected.backward(upstream)
     torch.testing.assert_close(words.grad, others.grad, atol=1e-6, rtol=1e-5)
-    torch.testing.assert_close(
-        ours.backwards.weight_hh_l0.grad, theirs.weight_hh_l0_reverse.grad, atol=1e-6, rtol=1e-5
-    )
+    torch.testing.assert_close(ours.backwards.weight_hh_l0.grad, theirs.weight_hh_l0_reverse.grad, atol=1e-6, rtol=1e-5)
 
 
 def test_first_weights():

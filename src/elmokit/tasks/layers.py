@@ -33,6 +33,7 @@ from elmokit.embed.manifest import fingerprint
 from elmokit.errors import CheckpointError, OutputError
 from elmokit.io import bundled_names
 from elmokit.model import Elmo
+from elmokit.tasks.moving import moved
 
 __all__ = ["ElmoSource", "LayerStore", "open_elmo"]
 
@@ -143,12 +144,12 @@ class LayerStore:
         if None in places:
             return None
         known = [place for place in places if place is not None]
-        longest = max(1, *(length for _, length in known)) if len(known) > 1 else max(1, known[0][1])
-        rows_BW = np.zeros((len(known), longest), np.int64)
-        for row, (start, length) in enumerate(known):
-            rows_BW[row, :length] = np.arange(start, start + length)
+        starts_B, lengths_B = np.array(known, np.int64).reshape(-1, 2).T
+        place_W = np.arange(max(1, int(lengths_B.max(initial=1))))
+        rows_BW = np.where(place_W < lengths_B[:, None], starts_B[:, None] + place_W, 0)
         assert self._rows_RF is not None
-        layers_BWF = F.embedding(torch.from_numpy(rows_BW).to(self._rows_RF.device), self._rows_RF).to(self.device)
+        layers_BWF = F.embedding(moved(rows_BW, self._rows_RF.device), self._rows_RF)
+        layers_BWF = moved(layers_BWF, self.device) if layers_BWF.device != self.device else layers_BWF
         layers_BWLD = layers_BWF.float().unflatten(2, (self.source.num_layers, self.source.dim))
         return layers_BWLD.permute(2, 0, 1, 3)
 

@@ -105,7 +105,7 @@ def _turned(lengths: Sequence[int], words_BWD: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Rearranged(torch.autograd.Function):
-    """Words moved to other places by an order that is its own inverse: gradients move the same way, nothing is summed."""
+    """Words moved by an order that is its own inverse: gradients move the same way, and nothing is summed."""
 
     @staticmethod
     def forward(ctx: Any, words_BWD: Tensor, order_N: Tensor) -> Tensor:  # noqa: ANN401
