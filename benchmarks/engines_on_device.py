@@ -8,10 +8,11 @@ Equality: every engine against `reference` in float64 over the same (rounded) nu
 relative to its norm; ragged rows, rows without words, widths that are no powers of two. Exits with 1 if a bound is
 passed. Speed: one layer, both directions, all clipped but cuDNN, which cannot; medians, as ratios to cuDNN's own
 bidirectional `nn.LSTM`; launched one by one, and recorded as a CUDA graph. `--small` checks few tiny shapes and times
-nothing. `--set BACKWARD_WARPS=8 ROWS=64 FLOAT32_PRECISION=tf32x3` tries other constants of the triton engine.
+nothing. `--set 'FORWARD_TILE=(64,32,64,4,3)' 'FLOAT32_PRECISION="tf32x3"'` tries other constants of the triton engine.
 """
 
 import argparse
+import ast
 import importlib
 import os
 import sys
@@ -203,7 +204,7 @@ def main():
     for name, value in (setting.split("=") for setting in args.set):
         engine = importlib.import_module("elmokit.nn.engines.triton")
         assert hasattr(engine, name), f"the triton engine has no constant {name}"
-        setattr(engine, name, int(value) if value.isdigit() else value)
+        setattr(engine, name, ast.literal_eval(value))
     start = time.perf_counter()
     lines, good = check_all(device, args.small)
     if device.type == "cuda" and not args.small:

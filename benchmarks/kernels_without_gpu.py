@@ -4,8 +4,9 @@
 
 Triton brings the assembler along, so this runs on any Linux machine, and finds what would cost time on a device: a
 kernel that does not compile, that spills, or that stores one number at a time. "blocks" is how many programs a
-multiprocessor of Hopper holds at once (65,536 registers, 227 KB of shared memory). bfloat16, sizes of the small and of
-the original preset. The tiles are those of the modules and, after them, others worth trying on a device.
+multiprocessor of Hopper holds at once (65,536 registers, 227 KB of shared memory). bfloat16, the recurrence in float32
+as well; sizes of the small and of the original preset. The tiles are those of the modules and, after them, others worth
+trying on a device.
 """
 
 import argparse
@@ -15,15 +16,17 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from elmokit.nn.kernels import char_cnn, char_table, keyed_dropout, lstmp, split_product, stored_shares
+from elmokit.nn.engines import triton as engine
+from elmokit.nn.kernels import char_cnn, char_table, keyed_dropout, lstmp, stored_shares
 from elmokit.nn.kernels import linear_cross_entropy as fused
 
 ASSEMBLER = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
-SMALL, ORIGINAL = (128, 1024), (512, 4096)
+SMALL, ORIGINAL, HALF = (128, 1024), (512, 4096), torch.bfloat16
 
 
 def main():
@@ -41,23 +44,20 @@ def main():
 
 
 def lstm():
-    pointers = {"before": "fp32", "cells": "fp32", "d_cells": "fp32"}
-    numbers = {"cell_clip": "fp32", "output_clip": "fp32"}
-    tiles = [(0, 128, 32, 128, 4, 2), (1, 128, 32, 128, 4, 2), (1, 64, 32, 64, 4, 3), (2, 64, 32, 64, 4, 3)]
-    tiles += [(2, 128, 32, 64, 8, 3), (2, 128, 64, 64, 8, 3)]
-    for width, cells in (SMALL, ORIGINAL):
-        for joins, rows, cols, block, warps, stages in tiles:
-            constants = {"KEEPS": True, "CLIPS": False, "JOINS": joins > 0, "FUSES": joins > 1, "PRECISION": "tf32"}
-            constants |= {"D": width, "P": width, "H": cells, "R": rows, "J": cols, "BD": block, "BP": block}
-            yield lstmp.forward_kernel, lstmp.FORWARD_COUNTS, pointers, numbers, constants, (), warps, stages
-        for rows, cols, block, warps, stages in ((128, 32, 128, 4, 2), (64, 32, 64, 8, 3), (64, 32, 64, 4, 3)):
-            constants = {"CLIPS": False, "PRECISION": "tf32", "P": width, "H": cells, "R": rows, "J": cols, "BP": block}
-            yield lstmp.backward_kernel, lstmp.BACKWARD_COUNTS, pointers, numbers, constants, (), warps, stages
-        constants = {"P": width, "K": 4 * cells, "BM": 128, "BN": 128, "BK": 64, "PRECISION": "tf32"}
-        counts = ["num_rows", "a_stride", "num_directions", "reach", "count", "out_stride", "splits"]
-        known = ("a_stride", "out_stride", "count")
-        yield split_product._parts_kernel, counts, {"parts": "fp32"}, {}, constants, known, 8, 4
-        yield split_product._add_kernel, counts, {"parts": "fp32"}, {}, {"BLOCK": 1024}, known, 4, 3
+    numbers, kept = {"cell_clip": "fp32", "output_clip": "fp32"}, {"before": "fp32", "cells": "fp32", "d_cells": "fp32"}
+    tiles = [engine.FORWARD_TILE, engine.SMALLER_TILE, (128, 32, 64, 8, 3)], [engine.BACKWARD_TILE, (64, 32, 64, 4, 3)]
+    for dtype, width, cells in ((HALF, *SMALL), (HALF, *ORIGINAL), (torch.float32, *ORIGINAL)):
+        for kernel, counts, choices in (
+            (lstmp.forward_kernel, lstmp.FORWARD_COUNTS, tiles[0]),
+            (lstmp.backward_kernel, lstmp.BACKWARD_COUNTS, tiles[1]),
+        ):
+            forward = kernel is lstmp.forward_kernel
+            pointers = kept if dtype == HALF else dict.fromkeys(kernel.arg_names, "fp32")
+            for tile in choices if dtype == HALF else choices[:1]:
+                constants = engine._tile(dtype, tile, cells, P=width, **({"D": width} if forward else {}))
+                constants |= {"KEEPS": True, "FUSES": dtype in engine.FUSED_DTYPES} if forward else {}
+                warps, stages = constants.pop("num_warps"), constants.pop("num_stages")
+                yield kernel, counts, pointers, numbers, constants | {"CLIPS": True}, (), warps, stages
 
 
 def char():
@@ -66,10 +66,8 @@ def char():
     known = ("num_channels",)
     yield char_cnn._pool_kernel, counts, pointers, {}, constants, known, 8, 3
     yield char_cnn._weights_kernel, counts, pointers, {}, constants, known, 8, 3
-    back = pointers | {"d_characters": "fp32"}
-    yield char_cnn._characters_kernel, counts, back, {}, constants | {"BU": char_cnn.WORDS_BACK}, known, 4, 3
-    each = constants | {"Q": 16, "BU": char_cnn.WORDS_BY_CHARACTER, "BK": char_cnn.CHANNELS_BY_CHARACTER}
-    yield char_cnn._each_character_kernel, counts, pointers, {}, each, known, 4, 3
+    back = constants | {"Q": 16, "BU": char_cnn.WORDS_BACK, "BK": char_cnn.CHANNELS_BACK}
+    yield char_cnn._characters_kernel, counts, pointers, {}, back, known, 4, 3
     counts, constants = ["count", "reach", "num_symbols", "dim"], {"BS": 128, "BM": 64, "BE": 16, "PRECISION": "tf32"}
     yield char_table._sum_kernel, counts, {"ids": "i64", "sums": "fp32"}, {}, constants, ("dim",), 4, 3
     numbers = {"total": "i32", "threshold": "i32", "scale": "fp32"}
@@ -89,7 +87,6 @@ def output():
             (fused._forward_kernel, fused.FORWARD_TILES, "BLOCK_M", "BLOCK_V", {"SAMPLED": True, "WANTS_GRAD": True}),
             (fused._weight_kernel, fused.WEIGHT_TILES, "BLOCK_V", "BLOCK_M", {"SAMPLED": False}),
             (stored_shares._shares_kernel, stored_shares.SHARES_TILES, "BLOCK_M", "BLOCK_V", {}),
-            (stored_shares._weight_kernel, stored_shares.WEIGHT_TILES, "BLOCK_V", "BLOCK_M", {}),
         ):
             tiles = table[key]
             constants = plain | flags | {owned: tiles.owned, stepped: tiles.stepped}

@@ -4,8 +4,8 @@
         [--negatives 8192] [--sweep-seconds 25] [--steps check time sweep]
 
 Times are medians by CUDA events. "useful" TFLOP/s count the three products that plain torch needs (forward, and two in
-backward), "done" the four that the kernels do. The sweep times the two kernels alone; copy the best tiles into
-`FORWARD_TILES` and `WEIGHT_TILES`. Measured so far: see LOG.md.
+backward), "done" the four that the kernels do. The sweep times each kernel alone; copy the best tiles into
+`FORWARD_TILES`, `WEIGHT_TILES` and `SHARES_TILES`. Measured so far: see LOG.md.
 """
 
 import argparse
@@ -30,7 +30,7 @@ TILES = {
 }  # fmt: skip
 
 FUNCTIONS = {
-    "full": fused.linear_cross_entropy,
+    "full": lambda *problem: fused._summed(*problem, None, None, None)[0],
     "stored": lambda *problem: stored.linear_cross_entropies(*problem)[0],
     "sampled": lambda *problem: fused.sampled_cross_entropies(*problem)[0],
 }
@@ -161,7 +161,6 @@ def sweep(args, width):
     problem = fused._Problem.full(*[tensor.detach() for tensor in inputs], targets)
     _, totals, _ = fused._forward(problem, wants_grad=True)
     one = torch.ones((), device=args.device)
-    shares, sums = stored._shares(problem.hidden_NP, problem.words_VP, problem.bias_C, targets)
     runs = {
         "forward": (fused.FORWARD_TILES, lambda: fused._forward(problem, wants_grad=True)),
         "weight": (fused.WEIGHT_TILES, lambda: fused._weight_gradients(problem, totals, one)),
@@ -169,7 +168,6 @@ def sweep(args, width):
             stored.SHARES_TILES,
             lambda: stored._shares(problem.hidden_NP, problem.words_VP, problem.bias_C, targets),
         ),
-        "stored weight": (stored.WEIGHT_TILES, lambda: stored._weight_gradients(shares, problem.hidden_NP, 1 / sums)),
     }
     started, best = time.perf_counter(), {}
     flop = 4 * args.rows * args.words * width / 1e9

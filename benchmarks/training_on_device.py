@@ -7,13 +7,14 @@ Sections, each of which reports what fails in it and leaves the rest alone; what
 
     ceilings  a matrix product and a copy: what the floors below are counted with
     check     every kernel of a step beside float64, on this device
-    settings  milliseconds of the parts of the small preset, for each choice that a constant makes
     steps     words/s and milliseconds of whole training steps (reader, graphs, optimiser), by preset and output layer;
               a profile of the device's time by kernel
+    settings  milliseconds of the parts alone; of the recurrence for several tiles, beside cuDNN
 
 `--set MODULE.NAME=VALUE …` sets constants before anything runs (modules: triton, stored_shares, char_cnn, char_table,
-linear_cross_entropy); `--use-best` goes on from `settings` with what was fastest. Text is invented: 108,000 words by
-Zipf's law (a step has as many distinct ones as English has), sentences of four lengths. Writes training.json and .md.
+linear_cross_entropy), such as `stored_shares.MOST_OF_MEMORY=0`; `--use-best` runs `settings` before `steps`, and these
+with the fastest tiles. Text is invented: 108,000 words by Zipf's law (a step has as many distinct ones as English has),
+sentences of four lengths. Writes training.json and .md.
 """
 
 import argparse
@@ -50,19 +51,16 @@ MODULES = {
     "char_table": "elmokit.nn.kernels.char_table",
     "linear_cross_entropy": "elmokit.nn.kernels.linear_cross_entropy",
 }
-ROOM = 20 * 2**30  # bytes that shares may take where they are stored
-TILES = ("JOINS", "FUSES", "ROWS", "CELLS", "OUTPUTS", "STAGES", "FORWARD_WARPS")
-FORWARD = [(0, 0, 128, 32, 128, 2, 4), (1, 0, 128, 32, 128, 2, 4), (1, 0, 64, 32, 64, 3, 4), (1, 1, 64, 32, 64, 3, 4),
-           (1, 1, 128, 32, 64, 3, 8), (1, 1, 128, 64, 64, 3, 8), (1, 0, 128, 64, 64, 3, 8)]  # fmt: skip
-BACK = ("SPLITS", "BACKWARD_ROWS", "BACKWARD_CELLS", "BACKWARD_WARPS")
-BACKWARD = [(0, 128, 32, 4), (0, 64, 32, 8), (0, 64, 32, 4), (1, 64, 32, 8), (0, 128, 32, 8), (0, 64, 16, 4)]
+# Rows, cells, outputs, warps, stages of the recurrence's programs.
+FORWARD_TILES = [(128, 64, 64, 8, 3), (64, 32, 64, 4, 3), (128, 32, 64, 8, 3), (128, 64, 32, 8, 4)]
+BACKWARD_TILES = [(64, 32, 64, 8, 3), (64, 32, 64, 4, 3), (64, 16, 64, 4, 3), (128, 32, 64, 8, 3)]
 STEPS = [("small", "full", 20_480), ("small", "stored", 20_480), ("small", "sampled", 20_480),
          ("original", "sampled", 20_480), ("small", "head_and_tail", 20_480), ("medium", "sampled", 20_480),
          ("small", "stored", 40_960)]  # fmt: skip
 NEGATIVES = {"sampled": 8192, "head_and_tail": 24_576}
 PARTS = {
-    "recurrence": r"^(forward_kernel|backward_kernel|_parts_kernel|_add_kernel)",
-    "convolutions": r"characters?_kernel|_weights_kernel|_sum_kernel|_pool_kernel",
+    "recurrence": r"^(forward_kernel|backward_kernel)",
+    "convolutions": r"_characters_kernel|_weights_kernel|_sum_kernel|_pool_kernel",
     "output layer": r"_shares_kernel|_weight_kernel|_own_kernel|_combine_kernel|_forward_kernel",
     "products": r"gemm|nvjet|cutlass|cublas|splitK",
     "optimiser": r"multi_tensor|FusedAdam|foreach|lerp",
@@ -127,27 +125,18 @@ def ceilings(kit):
 def check(kit):
     """Every kernel of a step; equality bounds are those of the benchmarks that own them."""
     with kit.guarded("check recurrence"):
-        for changes in (
-            {},
-            {"JOINS": 1, "FUSES": 1, "SPLITS": 1, "ROWS": 64, "OUTPUTS": 64, "BACKWARD_ROWS": 64, "BACKWARD_WARPS": 8},
-        ):
-            with constants("triton", changes):
-                line, good = engines.check(
-                    "triton", kit.half, (128, 1024) if kit.on_gpu else (24, 40),
-                    [300, 300, 299, 130, 7, 1] if kit.on_gpu else [9, 5, 1], 305 if kit.on_gpu else 10,
-                    engines.USUAL, kit.device,
-                )  # fmt: skip
-                kit.say(f"check {'ok' if good else 'WRONG'} {changes or 'as it is'}: {line}")
+        line, good = engines.check(
+            "triton", kit.half, (128, 1024) if kit.on_gpu else (24, 40),
+            [300, 300, 299, 130, 7, 1] if kit.on_gpu else [9, 5, 1], 305 if kit.on_gpu else 10,
+            engines.USUAL, kit.device,
+        )  # fmt: skip
+        kit.say(f"check {'ok' if good else 'WRONG'} {line}")
     for kind in ("full", "stored", "sampled"):
         with kit.guarded(f"check output layer, {kind}"):
             check_output(kit, kind)
-    for by_character in (False, True):
-        with (
-            kit.guarded(f"check convolutions, by_character={by_character}"),
-            constants("char_cnn", {"BY_CHARACTER": by_character}),
-        ):
-            check_convolution(kit, by_character)
-    with kit.guarded("check table"), constants("char_table", {"BY_PRODUCT": True}):
+    with kit.guarded("check convolutions"):
+        check_convolution(kit)
+    with kit.guarded("check table"):
         from elmokit.nn.kernels.char_table import look_up
 
         ids = torch.randint(0, 262, (3000 if kit.on_gpu else 30, 24), device=kit.device)
@@ -170,7 +159,7 @@ def check_output(kit, kind):
     kit.say(f"check {'ok' if good else 'WRONG'} output layer, {kind}: loss, hidden, weight, bias {shown}")
 
 
-def check_convolution(kit, by_character):
+def check_convolution(kit):
     from elmokit.nn.kernels.char_cnn import convolve_and_pool
 
     words, channels = (700, 1024) if kit.on_gpu else (9, 33)
@@ -181,7 +170,7 @@ def check_convolution(kit, by_character):
     def plain(characters, weight, bias):
         return F.conv1d(characters.transpose(1, 2), weight, bias).amax(2)
 
-    report(kit, f"convolution, by_character={by_character}", convolve_and_pool, plain, tensors)
+    report(kit, "convolution", convolve_and_pool, plain, tensors)
 
 
 def report(kit, name, function, plain, tensors):
@@ -202,20 +191,19 @@ def settings(kit):
     best, ends = {}, kit.ends
     kit.ends = min(ends, time.perf_counter() + 0.45 * kit.args.budget)  # leave time for whole steps
     for shape, rows in (("small", 1024), ("original", 1024)):
-        for names, choices, both in ((TILES, FORWARD, False), (BACK, BACKWARD, True)):
+        for name, tiles, both in (("FORWARD_TILE", FORWARD_TILES, False), ("BACKWARD_TILE", BACKWARD_TILES, True)):
             times = {}
-            for choice in choices:
+            for tile in tiles:
                 if not kit.has_time(8):
                     break
                 with (
-                    kit.guarded(f"settings {shape} {choice}"),
-                    constants("triton", best.get(("triton", shape), {}) | dict(zip(names, choice, strict=True))),
+                    kit.guarded(f"settings {shape} {tile}"),
+                    constants("triton", best.get(shape, {}) | {name: tile}),
                 ):
-                    times[choice] = layer_milliseconds(kit, shape, rows, both)
-                    kit.say(f"settings {shape} {'both' if both else 'forward'} {choice}: {times[choice]:.3f} ms")
+                    times[tile] = layer_milliseconds(kit, shape, rows, both)
+                    kit.say(f"settings {shape} {'both' if both else 'forward'} {tile}: {times[tile]:.3f} ms")
             if times:
-                fastest = dict(zip(names, min(times, key=times.__getitem__), strict=True))
-                best.setdefault(("triton", shape), {}).update(fastest)
+                best.setdefault(shape, {})[name] = min(times, key=times.__getitem__)
     kit.ends = ends
     with kit.guarded("settings cudnn"):
         for shape in ("small", "original") if kit.on_gpu else ():
@@ -226,25 +214,13 @@ def settings(kit):
 
         size = (40_960, 108_000) if kit.on_gpu else (64, 128)
         inputs, targets = outputs.random_problem(kit.args.device, *size, 128 if kit.on_gpu else 64, kit.half)
-        times = {}
         for kind in ("full", "stored"):
             run = lambda kind=kind: outputs.values(outputs.FUNCTIONS[kind], inputs, targets, ())  # noqa: E731
-            times[kind] = kit.milliseconds(run, 5)
-            kit.say(f"settings output layer {kind}: {times[kind]:.3f} ms")
-        best["stored_shares", ""] = {"MOST_BYTES": ROOM if times["stored"] < times["full"] else 0}
+            kit.say(f"settings output layer {kind}: {kit.milliseconds(run, 5):.3f} ms")
     with kit.guarded("settings convolutions"):
-        times = {}
-        for by_character, by_product in ((False, False), (False, True), (True, False), (True, True)):
-            with (
-                constants("char_cnn", {"BY_CHARACTER": by_character}),
-                constants("char_table", {"BY_PRODUCT": by_product}),
-            ):
-                taken = times[by_character, by_product] = convolution_milliseconds(kit)
-                kit.say(f"settings convolutions by_character={by_character}, by_product={by_product}: {taken:.3f} ms")
-        by_character, by_product = min(times, key=times.__getitem__)
-        best["char_cnn", ""], best["char_table", ""] = {"BY_CHARACTER": by_character}, {"BY_PRODUCT": by_product}
-    kit.found["best"] = {"/".join(filter(None, key)): value for key, value in best.items()}
-    kit.say(f"settings fastest: {kit.found['best']}")
+        kit.say(f"settings convolutions: {convolution_milliseconds(kit):.3f} ms")
+    kit.found["best"] = best
+    kit.say(f"settings fastest: {best}")
     return best
 
 
@@ -284,14 +260,10 @@ def steps(kit):
                 kit.say(f"left out for lack of time: {preset} {output} {words}")
                 continue
             name = f"{preset} {output} {words}"
-            with kit.guarded(f"steps {name}"), constants("stored_shares", {"MOST_BYTES": ROOM * (output == "stored")}):
-                best = kit.best if kit.args.use_best else {}
-                tiles = best.get(("triton", preset)) or best.get(("triton", "small"), {})
-                with (
-                    constants("triton", tiles),
-                    constants("char_cnn", best.get(("char_cnn", ""), {})),
-                    constants("char_table", best.get(("char_table", ""), {})),
-                ):
+            most = {"MOST_OF_MEMORY": 0.25 * (output == "stored")}
+            with kit.guarded(f"steps {name}"), constants("stored_shares", most):
+                tiles = kit.best.get(preset, kit.best.get("small", {}))
+                with constants("triton", tiles):
                     rows.append({"name": name, **one_preset(kit, preset, output, words, corpus)})
                     kit.found["steps"] = rows
     kit.say("| preset, output, words a step | words/s | ms a step | of it on the device | host | floor |")
@@ -455,13 +427,12 @@ def main():
         setattr(owner, name, ast.literal_eval(value))
     name = torch.cuda.get_device_name() if kit.on_gpu else "a rehearsal on the CPU: times mean nothing"
     kit.say(f"{name}, torch {torch.__version__}, set: {' '.join(args.set) or 'nothing'}")
-    order = args.sections
-    if args.use_best and "settings" in order:
-        order = sorted(order, key=["ceilings", "check", "settings", "steps"].index)
-    for section in order:
+    # What counts comes first: should the time run out, it is the choices that are left out.
+    order = ["ceilings", "check", *(["settings", "steps"] if args.use_best else ["steps", "settings"])]
+    for section in sorted(args.sections, key=order.index):
         with kit.guarded(section):
             found = {"ceilings": ceilings, "check": check, "settings": settings, "steps": steps}[section](kit)
-            kit.best = found or kit.best
+            kit.best = found or kit.best  # of use to what follows: to `steps`, with --use-best
         kit.write()
 
 

@@ -132,28 +132,27 @@ def small_tiles(interpreted_triton, monkeypatch):
     """Tiles so small that even the problems here need several of them; memory that nobody has written to holds NaN."""
     from elmokit.nn.engines import triton
 
-    for name in ("ROWS", "CELLS", "BACKWARD_ROWS", "BACKWARD_CELLS", "OUTPUTS", "FLOAT32_OUTPUTS"):
-        monkeypatch.setattr(triton, name, 16)
+    for name in ("FORWARD_TILE", "BACKWARD_TILE", "FLOAT32_TILE"):
+        monkeypatch.setattr(triton, name, (16, 16, 16, 4, 2))
     torch.use_deterministic_algorithms(True)
     yield triton
     torch.use_deterministic_algorithms(False)
 
 
-JOINS = [(False, False), (True, False), (True, True)]
+# What multiplies its inputs step by step does so in half precision, but only in float32 can it be shown to be exact.
+FUSED = [(), (torch.float32,)]
 triton_problems = problems([torch.float32], most_words=5, widest=40)
 
 
 @settings(deadline=None, max_examples=25)
-@given(problem=triton_problems, block_bytes=st.sampled_from([1, 10_000, 2**29]), joins=st.sampled_from(JOINS))
-def test_triton_gives_the_same_outputs_and_states(interpreted_triton, problem, block_bytes, joins):
+@given(problem=triton_problems, block_bytes=st.sampled_from([1, 10_000, 2**29]), fused=st.sampled_from(FUSED))
+def test_triton_gives_the_same_outputs_and_states(interpreted_triton, problem, block_bytes, fused):
     from elmokit.nn.engines import triton
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(triton, "BLOCK_BYTES", block_bytes)
-        patch.setattr(triton, "JOINS", joins[0])
-        patch.setattr(triton, "FUSES", joins[1])
-        patch.setattr(triton, "FLOAT32_OUTPUTS", 16)
-        patch.setattr(triton, "CELLS", 16)
+        patch.setattr(triton, "FUSED_DTYPES", fused)
+        patch.setattr(triton, "FLOAT32_TILE", (128, 16, 16, 8, 2))
         check_outputs_and_states("triton", *problem)
 
 
@@ -193,29 +192,36 @@ def test_triton_in_half_precision(interpreted_triton, problem):
     assert_near(found, gradients("reference", exact, batch_sizes, clips), 2 * HALF[dtype])
 
 
-@pytest.mark.parametrize("joins", JOINS)
+@pytest.mark.parametrize("fused", FUSED)
 @pytest.mark.parametrize("clips", [Clips(None, None), Clips(0.3, 0.1)])
-def test_triton_over_several_tiles_of_rows(small_tiles, clips, joins, monkeypatch):
-    monkeypatch.setattr(small_tiles, "JOINS", joins[0])
-    monkeypatch.setattr(small_tiles, "FUSES", joins[1])
-    monkeypatch.setattr(small_tiles, "SPLITS", joins[1])
+def test_triton_over_several_tiles_of_rows(small_tiles, clips, fused, monkeypatch):
+    monkeypatch.setattr(small_tiles, "FUSED_DTYPES", fused)
     sizes = [18, 17, 16, 1]
     recurrences = [random_recurrence(k, sum(sizes), 20, 9, 37, 21, torch.float32) for k in (0, 1)]
     check_outputs_and_states("triton", recurrences, sizes, clips, torch.float32)
     check_gradients("triton", recurrences, sizes, clips, torch.float32)
 
 
-@pytest.mark.parametrize("joins", JOINS)
-def test_triton_with_the_tiles_of_a_gpu(interpreted_triton, joins, monkeypatch):
+@pytest.mark.parametrize(
+    ("tile", "fused"), [("FLOAT32_TILE", ()), ("FORWARD_TILE", (torch.float32,)), ("BACKWARD_TILE", (torch.float32,))]
+)
+def test_triton_with_the_tiles_of_a_gpu(interpreted_triton, tile, fused, monkeypatch):
     from elmokit.nn.engines import triton
 
-    monkeypatch.setattr(triton, "JOINS", joins[0])
-    monkeypatch.setattr(triton, "FUSES", joins[1])
-    monkeypatch.setattr(triton, "SPLITS", joins[1])
+    monkeypatch.setattr(triton, "FLOAT32_TILE", getattr(triton, tile))
+    monkeypatch.setattr(triton, "FUSED_DTYPES", fused)
     sizes = [130, 2]
     recurrences = [random_recurrence(k, sum(sizes), 130, 20, 70, 140, torch.float32) for k in (0, 1)]
     check_outputs_and_states("triton", recurrences, sizes, Clips(0.3, 0.1), torch.float32)
     check_gradients("triton", recurrences, sizes, Clips(0.3, 0.1), torch.float32)
+
+
+@pytest.mark.parametrize(("kilobytes", "tile"), [(227, "FORWARD_TILE"), (99, "SMALLER_TILE")])
+def test_triton_takes_a_tile_that_fits_the_gpu(interpreted_triton, kilobytes, tile, monkeypatch):
+    from elmokit.nn.engines import triton
+
+    monkeypatch.setattr(triton, "_shared_bytes", lambda device: 1024 * kilobytes)
+    assert triton._forward_tile(torch.device("cuda", 0)) == getattr(triton, tile)
 
 
 def test_triton_leaves_rows_without_words_alone(small_tiles):

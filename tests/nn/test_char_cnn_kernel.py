@@ -17,11 +17,10 @@ pytestmark = pytest.mark.usefixtures("interpreted_triton")
 TOLERANCE = {torch.float32: 1e-6, torch.bfloat16: 2e-2, torch.float16: 2e-3}
 
 
-@pytest.fixture(params=[False, True], ids=["by window", "by character"])
-def kernel(request, monkeypatch):
+@pytest.fixture
+def kernel():
     from elmokit.nn.kernels import char_cnn
 
-    monkeypatch.setattr(char_cnn, "BY_CHARACTER", request.param)
     return char_cnn
 
 
@@ -60,15 +59,12 @@ def draw(seed, num_words, num_columns, dim, num_channels, width, dtype=torch.flo
     num_channels=st.sampled_from([1, 16, 33, 150]),
     dtype=st.sampled_from([torch.float32, torch.float16]),
     seed=st.integers(0, 2**30),
-    by_character=st.booleans(),
 )
-def test_same_values_and_gradients(num_words, width, positions, dim, num_channels, dtype, seed, by_character):
+def test_same_values_and_gradients(num_words, width, positions, dim, num_channels, dtype, seed):
     from elmokit.nn.kernels import char_cnn
 
     tensors = draw(seed, num_words, positions + width - 1, dim, num_channels, width, dtype)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(char_cnn, "BY_CHARACTER", by_character)
-        assert_equal(char_cnn.convolve_and_pool, tensors)
+    assert_equal(char_cnn.convolve_and_pool, tensors)
 
 
 @pytest.mark.parametrize(("num_words", "num_columns", "num_channels", "width"), [(70, 12, 150, 5), (3, 7, 32, 7)])

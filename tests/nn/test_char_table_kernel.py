@@ -12,11 +12,6 @@ char_table = pytest.importorskip("elmokit.nn.kernels.char_table", reason="Triton
 pytestmark = pytest.mark.usefixtures("interpreted_triton")
 
 
-@pytest.fixture(autouse=True)
-def turned_on(monkeypatch):
-    monkeypatch.setattr(char_table, "BY_PRODUCT", True)
-
-
 def gradient(function, ids, table):
     table = table.detach().requires_grad_()
     vectors = function(ids, table)
@@ -44,12 +39,8 @@ def test_sums_are_float32_whatever_the_vectors_are():
     assert table.grad is not None and table.grad[0].tolist() == [4096.0] * 16  # bfloat16 alone would stop at 256
 
 
-def test_wide_vectors_and_others_are_left_to_torch(monkeypatch):
+def test_wide_vectors_are_left_to_torch(monkeypatch):
     monkeypatch.setattr(char_table._LookUp, "apply", None)
-    narrow = torch.randn(4, 16, requires_grad=True)
-    monkeypatch.setattr(char_table, "BY_PRODUCT", False)
-    assert torch.equal(char_table.look_up(torch.tensor([1, 3]), narrow), narrow[[1, 3]])
-    monkeypatch.setattr(char_table, "BY_PRODUCT", True)
     table = torch.randn(4, 100, requires_grad=True)
     assert torch.equal(char_table.look_up(torch.tensor([1, 3]), table), table[[1, 3]])
 

@@ -1,11 +1,11 @@
 # ruff: noqa: ANN001, ANN002, ANN202 (fake operators and the context of autograd)
 """The recurrence on a GPU: two launches a step, both directions side by side, with clipping.
 
-A step is a product with the recurrent matrix, the gates, and a product with the projection. The first two are one
-Triton kernel, so that the gates' inputs never travel to memory and back; the third is a batched matrix product. Going
-back it is the same in mirror image. What needs no history is done for all steps at once: the products with the
-inputs before the first step, the gradients of the weights and the clipping of the outputs after the last (a step clips
-what it reads of the step before by itself).
+A step is a product of its inputs and its last outputs with their matrices, the gates, and a product with the
+projection. All but the last are one Triton kernel, so that what comes into the gates never travels to memory and back;
+the projection is a batched matrix product. Going back it is the same in mirror image. What is left is done for all
+steps at once after the last: the gradients of inputs and weights, and the clipping of the outputs (a step clips what it
+reads of the step before by itself).
 
 The products are taken in the inputs' dtype (float32, bfloat16 or float16) and summed in float32; gates are computed,
 and the cell is kept, in float32. The whole is two operators of `torch.library`, `elmokit::lstmp` and its backward; the
@@ -16,6 +16,7 @@ Shapes as in `engines/__init__.py`; E directions, n rows that read a word at a s
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
@@ -27,25 +28,23 @@ from torch import Tensor
 from elmokit.errors import EngineError
 from elmokit.nn.engines import TRITON_DTYPES, Clips, LayerState, Recurrence, engine_named
 from elmokit.nn.kernels.lstmp import backward_kernel, forward_kernel
-from elmokit.nn.kernels.split_product import add_product
 
 __all__ = ["run"]
 
 # How float32 is multiplied: "ieee" is exact; "tf32x3" is three products of TF32 parts on the tensor cores.
 FLOAT32_PRECISION = "ieee"
-# A program's tile. Half precision was measured on an H200; float32 multiplies without tensor cores, every product of
-# a tile written out: larger ones take minutes to compile.
-ROWS, CELLS, STAGES = 128, 32, 2
-BACKWARD_ROWS, BACKWARD_CELLS = 128, 32
-OUTPUTS, FORWARD_WARPS, BACKWARD_WARPS = 128, 4, 4
-# One product of a tile for all four gates instead of four; needs a copy of the recurrent matrix at every call.
-JOINS = False
-# With JOINS: a step multiplies its inputs itself, and what comes of it never travels to memory and back.
-FUSES = False
-# Going back, a step's product with the recurrent matrix is shared by more programs (`kernels/split_product.py`).
-SPLITS = False
-FLOAT32_OUTPUTS, FLOAT32_WARPS = 32, 8
-# Memory of one block of products with the inputs where no gradient is wanted: the peak does not grow with the length.
+# Rows, cells and outputs of a program, its warps, its stages: the fastest of those timed on an H200 in bfloat16
+# (benchmarks/2026-11-15-training-on-an-h200.md), both at the small and at the original size.
+FORWARD_TILE = (128, 64, 64, 8, 3)
+BACKWARD_TILE = (64, 32, 64, 8, 3)
+# That forward tile takes 144 KB of shared memory; GPUs with 99 (8.6, 8.9, 12.0) get one of 72, 7 % slower.
+SMALLER_TILE, FORWARD_SHARED_BYTES = (64, 32, 64, 4, 3), 144 * 2**10
+# float32 multiplies without tensor cores, every product of a tile written out: larger ones take minutes to compile.
+FLOAT32_TILE = (128, 32, 32, 8, 2)
+# Where the kernel multiplies the inputs as well: it saves their way to memory and back. float32 leaves them to torch, a
+# block of steps at once, for without tensor cores torch's products should be the faster ones (not timed).
+FUSED_DTYPES = (torch.bfloat16, torch.float16)
+# Memory of one such block where no gradient is wanted: the peak does not grow with the length.
 BLOCK_BYTES = 2**29
 
 
@@ -84,11 +83,10 @@ def _lstmp(
     num_directions, num_words, _ = inputs_END.shape
     output_dim, cell_dim, dtype = hidden_EBP.shape[2], cell_EBH.shape[2], inputs_END.dtype
     cell_bound, output_bound = _bound(cell_clip), _bound(output_clip, dtype)
-    weights = _gates_joined(recurrent_EP4H) if JOINS else recurrent_EP4H.contiguous(), bias_E4H.contiguous()
-    fuses = bool(JOINS and FUSES)
-    tile = _tile(dtype, output_dim, cell_dim, FORWARD_WARPS, ROWS, CELLS)
-    flags = tile | {"KEEPS": keeps, "CLIPS": output_clip is not None, "JOINS": bool(JOINS), "FUSES": fuses}
-    flags |= {"D": inputs_END.shape[2], "BD": _block(dtype, inputs_END.shape[2])}
+    weights = _gates_joined(recurrent_EP4H), bias_E4H.contiguous()
+    fuses = dtype in FUSED_DTYPES
+    tile = _tile(dtype, _forward_tile(inputs_END.device), cell_dim, P=output_dim, D=inputs_END.shape[2])
+    flags = tile | {"KEEPS": keeps, "CLIPS": output_clip is not None, "FUSES": fuses}
     inputs_END = inputs_END.contiguous()
     input_weight = _gates_joined(input_ED4H) if fuses else input_ED4H
     outputs_ENP = inputs_END.new_empty(num_directions, num_words, output_dim)
@@ -159,7 +157,7 @@ def _lstmp_backward(
     num_directions, num_words, cell_dim = cells_ENH.shape
     active, starts, dtype = sizes[0], _starts(sizes), inputs_END.dtype
     cell_bound, output_bound = _bound(cell_clip), _bound(output_clip, dtype)
-    tile = _tile(dtype, outputs_ENP.shape[2], cell_dim, BACKWARD_WARPS, BACKWARD_ROWS, BACKWARD_CELLS)
+    tile = _tile(dtype, BACKWARD_TILE, cell_dim, P=outputs_ENP.shape[2])
     flags = tile | {"CLIPS": output_clip is not None}
     projection_EHP = projection_EHP.contiguous()
     d_outputs_ENP = d_outputs_ENP.clone(memory_format=torch.contiguous_format)
@@ -168,7 +166,6 @@ def _lstmp_backward(
     d_cells_EBH = d_cell_EBH.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
     d_gates_EN4H = torch.empty_like(gates_EN4H)
     gated_ENH = inputs_END.new_empty(num_directions, num_words, cell_dim)
-    recurrent_EP4H = recurrent_EP4H.contiguous()
     backwards_E4HP = recurrent_EP4H.transpose(1, 2)
     first_cell_EBH = cell_EBH.float().contiguous()
     with torch.cuda.device_of(inputs_END):
@@ -182,10 +179,7 @@ def _lstmp_backward(
             )  # fmt: skip
             if step:  # what a step did to the output before it joins what came to that output from outside
                 d_before_EnP = d_outputs_ENP[:, starts[step - 1] : starts[step - 1] + n]
-                if SPLITS:
-                    add_product(d_before_EnP, d_gates_EN4H[:, start : start + n], recurrent_EP4H)
-                else:
-                    d_before_EnP.baddbmm_(d_gates_EN4H[:, start : start + n], backwards_E4HP)
+                d_before_EnP.baddbmm_(d_gates_EN4H[:, start : start + n], backwards_E4HP)
     if output_clip is not None:  # the kernel did so for itself, in registers
         d_outputs_ENP.masked_fill_(outputs_ENP.abs() >= output_bound, 0)
     d_first_EnP = torch.bmm(d_gates_EN4H[:, :active], backwards_E4HP).to(hidden_EBP.dtype)
@@ -256,22 +250,32 @@ def _bound(clip: float | None, dtype: torch.dtype = torch.float32) -> float:
     return float("inf") if clip is None else torch.tensor(clip, dtype=dtype).item()
 
 
-def _gates_joined(recurrent_EP4H: Tensor) -> Tensor:
+def _gates_joined(weight_EX4H: Tensor) -> Tensor:
     """The same matrix with the four gates of a cell side by side."""
-    return recurrent_EP4H.unflatten(2, (4, -1)).transpose(2, 3).reshape(recurrent_EP4H.shape)
+    return weight_EX4H.unflatten(2, (4, -1)).transpose(2, 3).reshape(weight_EX4H.shape).contiguous()
 
 
 def _grid(num_rows: int, num_directions: int, tile: dict[str, Any]) -> tuple[int, int, int]:
     return triton.cdiv(num_rows, tile["R"]), triton.cdiv(tile["H"], tile["J"]), num_directions
 
 
-def _block(dtype: torch.dtype, width: int) -> int:
-    return max(16, min(FLOAT32_OUTPUTS if dtype == torch.float32 else OUTPUTS, triton.next_power_of_2(width)))
+def _forward_tile(device: torch.device) -> tuple[int, ...]:
+    return FORWARD_TILE if _shared_bytes(device) >= FORWARD_SHARED_BYTES else SMALLER_TILE
 
 
-def _tile(dtype: torch.dtype, output_dim: int, cell_dim: int, num_warps: int, rows: int, cells: int) -> dict[str, Any]:
-    precision = "tf32"  # Triton's default, of no effect in half precision
-    if dtype == torch.float32:
-        precision, num_warps = FLOAT32_PRECISION, FLOAT32_WARPS
-    sizes = {"P": output_dim, "H": cell_dim, "R": rows, "J": cells, "BP": _block(dtype, output_dim)}
-    return sizes | {"PRECISION": precision, "num_warps": num_warps, "num_stages": STAGES}
+@functools.cache
+def _shared_bytes(device: torch.device) -> int:
+    """What one program may take of the shared memory; Triton's interpreter knows no bound."""
+    if device.type != "cuda":
+        return FORWARD_SHARED_BYTES
+    return triton.runtime.driver.active.utils.get_device_properties(device.index)["max_shared_mem"]
+
+
+def _tile(dtype: torch.dtype, usual: tuple[int, ...], cell_dim: int, **widths: int) -> dict[str, Any]:
+    """Sizes of a kernel; `widths` are those of the sums it takes, by their letters there."""
+    precise = dtype == torch.float32
+    rows, cells, outputs, num_warps, num_stages = FLOAT32_TILE if precise else usual
+    blocks = {f"B{name}": max(16, min(outputs, triton.next_power_of_2(width))) for name, width in widths.items()}
+    sizes = widths | blocks | {"H": cell_dim, "R": rows, "J": cells}
+    precision = FLOAT32_PRECISION if precise else "tf32"  # Triton's default, of no effect in half precision
+    return sizes | {"PRECISION": precision, "num_warps": num_warps, "num_stages": num_stages}

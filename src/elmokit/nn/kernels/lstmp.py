@@ -2,16 +2,17 @@
 """One step of an LSTM with projection as Triton kernels, forward and backward; `engines/triton.py` runs them.
 
 A program owns R rows and J cells of one direction. Going forward it multiplies what the rows last said with its columns
-of the recurrent matrix, for each gate (and, where it FUSES, the inputs with theirs: otherwise that product is in the
-gates already), and computes gates, cells and what the projection will read. Going
-back it multiplies the gradient of the outputs with its rows of the projection and computes the gradients of gates and
-cells. Programs share what they read; each writes to its own tile alone, and where a place is read and then
-overwritten (gates, carried cells and their gradients) it is by the same program: nothing depends on their order.
+of the recurrent matrix (and, where it FUSES, the inputs with theirs: otherwise that product is in the gates already),
+and computes gates, cells and what the projection will read. The four gates of a cell lie side by side in these
+matrices, so that a tile is one wide product instead of four narrow ones. Going back a program multiplies the gradient
+of the outputs with its rows of the projection and computes the gradients of gates and cells. Programs share what they
+read; each writes to its own tile alone, and where a place is read and then overwritten (gates, carried cells and their
+gradients) it is by the same program: nothing depends on their order.
 
 Tables are (directions, places, width); a kernel gets the number of places and the one where the step's rows begin.
 Numbers that change from batch to batch are not specialised, so that a kernel is compiled once for a model.
 
-Shapes: D input width, P output width, H cell width; tiles of R rows, J cells, BD inputs, BP outputs.
+Shapes: D input width, P output width, H cell width; tiles of R rows, J cells (X = 4 J gates), BD inputs, BP outputs.
 """
 
 from __future__ import annotations
@@ -45,56 +46,25 @@ BACKWARD_COUNTS = ["num_active", "start", "num_words", "before_start", "num_befo
 
 
 @triton.jit
-def _hidden(rows, p, active, bound, CLIPS: tl.constexpr, P: tl.constexpr, BP: tl.constexpr):
-    read = active
-    if P % BP != 0:
-        read = active & (p < P)[None, :]
-    hidden_RP = tl.load(rows + p[None, :], mask=read, other=0.0)
-    if CLIPS:
-        hidden_RP = _clip(hidden_RP.to(tl.float32), bound).to(hidden_RP.dtype)
-    return hidden_RP
-
-
-@triton.jit
-def _apart(
-    rows, weight, active, inside, bound, CLIPS: tl.constexpr, PRECISION: tl.constexpr,
-    P: tl.constexpr, H: tl.constexpr, R: tl.constexpr, J: tl.constexpr, BP: tl.constexpr,
-):  # fmt: skip
-    """What the last outputs say to each gate: four products, with the gates' columns as they lie in the matrix."""
-    i_RJ = tl.zeros((R, J), tl.float32)
-    j_RJ = tl.zeros((R, J), tl.float32)
-    f_RJ = tl.zeros((R, J), tl.float32)
-    o_RJ = tl.zeros((R, J), tl.float32)
-    for block in range(0, P, BP):
-        p = block + tl.arange(0, BP)
-        hidden_RP = _hidden(rows, p, active, bound, CLIPS, P, BP)
-        used = inside
-        if P % BP != 0:
-            used = inside & (p < P)[:, None]
-        place = p[:, None] * (4 * H)
-        i_RJ += tl.dot(hidden_RP, tl.load(weight + place, mask=used, other=0.0), input_precision=PRECISION)
-        j_RJ += tl.dot(hidden_RP, tl.load(weight + place + H, mask=used, other=0.0), input_precision=PRECISION)
-        f_RJ += tl.dot(hidden_RP, tl.load(weight + place + 2 * H, mask=used, other=0.0), input_precision=PRECISION)
-        o_RJ += tl.dot(hidden_RP, tl.load(weight + place + 3 * H, mask=used, other=0.0), input_precision=PRECISION)
-    return i_RJ, j_RJ, f_RJ, o_RJ
-
-
-@triton.jit
-def _joined(
+def _with_product(
     gates_RX, rows, weight, active, bound, CLIPS: tl.constexpr, PRECISION: tl.constexpr,
-    P: tl.constexpr, H: tl.constexpr, R: tl.constexpr, J: tl.constexpr, BP: tl.constexpr,
+    P: tl.constexpr, H: tl.constexpr, J: tl.constexpr, BP: tl.constexpr,
 ):  # fmt: skip
-    """The same as one product four times as wide, with a matrix in which the gates of a cell lie side by side."""
+    """What came into the gates before, and what these rows say to them."""
     columns = tl.program_id(1) * (4 * J) + tl.arange(0, 4 * J)[None, :]
     inside = columns < 4 * H
     for block in range(0, P, BP):
         p = block + tl.arange(0, BP)
-        hidden_RP = _hidden(rows, p, active, bound, CLIPS, P, BP)
+        read = active
         used = inside
         if P % BP != 0:
+            read = active & (p < P)[None, :]
             used = inside & (p < P)[:, None]
+        row_RP = tl.load(rows + p[None, :], mask=read, other=0.0)
+        if CLIPS:
+            row_RP = _clip(row_RP.to(tl.float32), bound).to(row_RP.dtype)
         weight_PX = tl.load(weight + p[:, None] * (4 * H) + columns, mask=used, other=0.0)
-        gates_RX = tl.dot(hidden_RP, weight_PX, gates_RX, input_precision=PRECISION)
+        gates_RX = tl.dot(row_RP, weight_PX, gates_RX, input_precision=PRECISION)
     return gates_RX
 
 
@@ -103,7 +73,7 @@ def forward_kernel(
     inputs, input_weight, gates, recurrent, bias, hidden, before, cells, gated, num_active, start, num_words,
     gates_start, num_gates, hidden_start, num_hidden, before_start, num_before, cells_start, num_cells, num_gated,
     cell_clip, output_clip,
-    KEEPS: tl.constexpr, CLIPS: tl.constexpr, JOINS: tl.constexpr, FUSES: tl.constexpr, PRECISION: tl.constexpr,
+    KEEPS: tl.constexpr, CLIPS: tl.constexpr, FUSES: tl.constexpr, PRECISION: tl.constexpr,
     D: tl.constexpr, P: tl.constexpr, H: tl.constexpr, R: tl.constexpr, J: tl.constexpr,
     BD: tl.constexpr, BP: tl.constexpr,
 ):  # fmt: skip
@@ -114,23 +84,17 @@ def forward_kernel(
     columns = tl.program_id(1) * J + tl.arange(0, J)[None, :]
     active = first + r < num_active
     inside = columns < H
-    hidden += (direction * num_hidden + hidden_start + first) * P
+    gates_RX = tl.zeros((R, 4 * J), tl.float32)
+    if FUSES:
+        rows = inputs + (direction * num_words + start + first) * D + r * D
+        weight = input_weight + direction * D * 4 * H
+        gates_RX = _with_product(gates_RX, rows, weight, active, 0.0, False, PRECISION, D, H, J, BD)
+    rows = hidden + (direction * num_hidden + hidden_start + first) * P + r * P
     weight = recurrent + direction * P * 4 * H
-    if JOINS:
-        gates_RX = tl.zeros((R, 4 * J), tl.float32)
-        if FUSES:
-            rows = inputs + (direction * num_words + start + first) * D + r * D
-            weight_D4H = input_weight + direction * D * 4 * H
-            gates_RX = _joined(gates_RX, rows, weight_D4H, active, 0.0, False, PRECISION, D, H, R, J, BD)
-        rows = hidden + r * P
-        gates_RX = _joined(gates_RX, rows, weight, active, output_clip, CLIPS, PRECISION, P, H, R, J, BP)
-        first_RJ2, second_RJ2 = tl.split(tl.reshape(gates_RX, (R, J, 2, 2)))  # i and f, j and o
-        i_RJ, f_RJ = tl.split(first_RJ2)
-        j_RJ, o_RJ = tl.split(second_RJ2)
-    else:
-        i_RJ, j_RJ, f_RJ, o_RJ = _apart(
-            hidden + r * P, weight + columns, active, inside, output_clip, CLIPS, PRECISION, P, H, R, J, BP
-        )
+    gates_RX = _with_product(gates_RX, rows, weight, active, output_clip, CLIPS, PRECISION, P, H, J, BP)
+    first_RJ2, second_RJ2 = tl.split(tl.reshape(gates_RX, (R, J, 2, 2)))  # i and f, j and o
+    i_RJ, f_RJ = tl.split(first_RJ2)
+    j_RJ, o_RJ = tl.split(second_RJ2)
     mask = active & inside
     gate = gates + (direction * num_gates + gates_start + first) * (4 * H) + (r * (4 * H) + columns)
     bias += direction * 4 * H
