@@ -166,7 +166,9 @@ class LayerStore:
             for places, arrays in embedder.embed_batches(sentences, layers="all"):
                 for place, layers_LWD in zip(places, arrays, strict=True):
                     length = layers_LWD.shape[1]
-                    waiting.append(layers_LWD.transpose(1, 0, 2).reshape(length, self.width).astype(np.float16))
+                    # By torch, which rounds ten times as fast as numpy does.
+                    halves_LWD = torch.from_numpy(layers_LWD).half()
+                    waiting.append(halves_LWD.transpose(0, 1).reshape(length, self.width).numpy())
                     records.append((keys[place], row, length))
                     row += length
                     bar.update(length)
@@ -187,11 +189,13 @@ class LayerStore:
                 f"{self.folder}: a store of another kind of layers; remove it, or name another folder"
             )
         index = self.folder / "index.bin"
-        records = np.fromfile(index, RECORD, index.stat().st_size // RECORD.itemsize) if index.exists() else []
-        self._places = {
-            bytes(record["key"]).ljust(16, b"\0"): (int(record["start"]), int(record["length"])) for record in records
-        }
-        num_rows = max((start + length for start, length in self._places.values()), default=0)
+        count = index.stat().st_size // RECORD.itemsize if index.exists() else 0
+        records = np.fromfile(index, RECORD, count) if count else np.zeros(0, RECORD)
+        keys = (key.ljust(16, b"\0") for key in records["key"].tolist())  # numpy strips zeros at the end
+        self._places = dict(
+            zip(keys, zip(records["start"].tolist(), records["length"].tolist(), strict=True), strict=True)
+        )
+        num_rows = int((records["start"] + records["length"]).max(initial=0))
         rows = self.folder / "layers.f16"
         if num_rows:
             held = rows.stat().st_size // (2 * self.width) if rows.exists() else 0
