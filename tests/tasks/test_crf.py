@@ -66,4 +66,9 @@ def test_sequences_of_one_word():
     scores = torch.tensor([[[0.0, 2.0, 1.0]], [[5.0, 2.0, 1.0]]])
     start = torch.tensor([0.0, -torch.inf, 0.0])
     assert viterbi(scores, [1, 1], start, torch.zeros(3, 3)) == [[2], [0]]
+    crf, _ = some_crf()
+    gold, mask = torch.zeros(2, 1, dtype=torch.int64), torch.ones(2, 1, dtype=torch.bool)
+    first, _, last = crf.scores()
+    expected = -(scores[:, 0] + first + last).log_softmax(1)[:, 0].sum()
+    torch.testing.assert_close(crf.loss(scores, gold, mask), expected)
     assert viterbi(scores, [1, 1], start, torch.zeros(3, 3), torch.tensor([-9.0, 0.0, 0.0])) == [[2], [2]]

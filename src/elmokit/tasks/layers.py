@@ -121,8 +121,7 @@ class LayerStore:
         self.folder = Path(folder) / source.fingerprint
         self.width = source.num_layers * source.dim
         self._places: dict[bytes, tuple[int, int]] = {}
-        self._rows_RF: Tensor | None = None
-        self._resident = False
+        self._mapped_RF = self._rows_RF = torch.empty(0)
         self._open()
 
     def __contains__(self, words: Sequence[str]) -> bool:
@@ -147,9 +146,8 @@ class LayerStore:
         starts_B, lengths_B = np.array(known, np.int64).reshape(-1, 2).T
         place_W = np.arange(max(1, int(lengths_B.max(initial=1))))
         rows_BW = np.where(place_W < lengths_B[:, None], starts_B[:, None] + place_W, 0)
-        assert self._rows_RF is not None
-        layers_BWF = F.embedding(moved(rows_BW, self._rows_RF.device), self._rows_RF)
-        layers_BWF = moved(layers_BWF, self.device) if layers_BWF.device != self.device else layers_BWF
+        rows_RF = self._placed()
+        layers_BWF = moved(F.embedding(moved(rows_BW, rows_RF.device), rows_RF), self.device)
         layers_BWLD = layers_BWF.float().unflatten(2, (self.source.num_layers, self.source.dim))
         return layers_BWLD.permute(2, 0, 1, 3)
 
@@ -202,16 +200,20 @@ class LayerStore:
             if held < num_rows:
                 raise CheckpointError(f"{rows}: expected {num_rows:,} rows, found {held:,}; remove {self.folder}")
             flat = torch.from_file(str(rows), shared=False, size=num_rows * self.width, dtype=torch.float16)
-            self._rows_RF = self._placed(flat.view(num_rows, self.width))
+            self._mapped_RF = flat.view(num_rows, self.width)
         else:
-            self._rows_RF = torch.zeros(1, self.width, dtype=torch.float16)
+            self._mapped_RF = torch.zeros(1, self.width, dtype=torch.float16)
+        self._rows_RF = torch.empty(0)
 
-    def _placed(self, rows_RF: Tensor) -> Tensor:
+    def _placed(self) -> Tensor:
         """The rows where they are read fastest: on a GPU that has room for them, else mapped from the file."""
-        if self.device.type != "cuda":
-            return rows_RF
-        free, _ = torch.cuda.mem_get_info(self.device)
-        return rows_RF.to(self.device) if rows_RF.nbytes <= LARGEST_RESIDENT * free else rows_RF
+        if not len(self._rows_RF):  # only now, when all that is wanted has been added
+            self._rows_RF = self._mapped_RF
+            if self.device.type == "cuda":
+                free, _ = torch.cuda.mem_get_info(self.device)
+                if self._mapped_RF.nbytes <= LARGEST_RESIDENT * free:
+                    self._rows_RF = self._mapped_RF.to(self.device)
+        return self._rows_RF
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -17,6 +17,6 @@ def moved(numbers: np.ndarray | Tensor, device: torch.device) -> Tensor:
         tensor([0, 1, 2])
     """
     tensor = torch.as_tensor(numbers)
-    if device.type != "cuda":
+    if device.type != "cuda" or tensor.is_cuda:
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)

@@ -244,7 +244,7 @@ class _Weights:
         self._steps += 1
         kept = min(self._decay, self._steps / (10 + self._steps))
         if self._averages:
-            torch._foreach_lerp_(self._averages, self._weights, 1 - kept)
+            torch._foreach_lerp_(self._averages, self._weights, 1 - kept)  # pyright: ignore[reportPrivateImportUsage]
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
