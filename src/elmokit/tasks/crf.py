@@ -54,10 +54,12 @@ class Crf(nn.Module):
         of_words_BW = logits_BWK.gather(2, gold_BW.unsqueeze(2)).squeeze(2)
         of_words_BW = of_words_BW + nn.functional.pad(follow_KK[gold_BW[:, :-1], gold_BW[:, 1:]], (1, 0))
         gold = (of_words_BW * mask_BW).sum() + start_K[gold_BW[:, 0]].sum() + end_K[gold_BW.gather(1, last_B1)].sum()
-        total_BK = start_K + logits_BWK[:, 0]
-        for place in range(1, logits_BWK.shape[1]):
-            arriving_BK = (total_BK.unsqueeze(2) + follow_KK).logsumexp(1) + logits_BWK[:, place]
-            total_BK = torch.where(mask_BW[:, place, None], arriving_BK, total_BK)
+        # Taken apart at once: a word's part of the gradient is then put in place, not added to a whole tensor.
+        first_BK, *others = logits_BWK.unbind(1)
+        total_BK = start_K + first_BK
+        for logits_BK, is_word_B in zip(others, mask_BW.unbind(1)[1:], strict=True):
+            arriving_BK = (total_BK.unsqueeze(2) + follow_KK).logsumexp(1) + logits_BK
+            total_BK = torch.where(is_word_B.unsqueeze(1), arriving_BK, total_BK)
         return (total_BK + end_K).logsumexp(1).sum() - gold
 
     def decode(self, logits_BWK: Tensor, lengths: Sequence[int]) -> list[list[int]]:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -25,6 +26,7 @@ from elmokit.tasks.crf import Crf
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.columns import TaggedSentence, read_columns
 from elmokit.tasks.inputs import WordInputs
+from elmokit.tasks.moving import moved
 from elmokit.tasks.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.accuracy import accuracy
 from elmokit.tasks.scores.spans import is_iob, span_scores, spans_of, to_iobes
@@ -130,10 +132,10 @@ class Tagger(TaskModel):
     def loss(self, batch: Sequence[TaggedSentence]) -> Tensor:
         """Negative log-likelihood of the labels, a sentence on the mean."""
         logits_BWK, mask_BW = self._logits(batch)
-        gold_BW = torch.zeros(mask_BW.shape, dtype=torch.int64)
+        gold_BW = np.zeros(mask_BW.shape, np.int64)
         for row, example in enumerate(batch):
-            gold_BW[row, : len(example.labels)] = torch.tensor([self._numbers[each] for each in self._inner(example)])
-        gold_BW = gold_BW.to(logits_BWK.device)
+            gold_BW[row, : len(example.labels)] = [self._numbers[each] for each in self._inner(example)]
+        gold_BW = moved(gold_BW, self.device)
         if self.crf is None:
             return nn.functional.cross_entropy(logits_BWK[mask_BW], gold_BW[mask_BW])
         return self.crf.loss(logits_BWK, gold_BW, mask_BW) / len(batch)
