@@ -153,6 +153,11 @@ class Run:
     variant: str
     seed: int
 
+    @property
+    def size(self) -> str:
+        """What runs have in common that take about as long: the task and how much of it is learned from."""
+        return self.task + self.variant.partition("-share-")[2]
+
     def folder(self, out: Path) -> Path:
         return out / "runs" / self.task / f"{self.variant}-{self.seed}"
 
@@ -186,14 +191,14 @@ def main(arguments: list[str] | None = None) -> int:
     clock, lock = Clock(given.minutes), threading.Lock()
 
     def do(run: Run) -> bool:
-        if not clock.has_time_for(run.task):
+        if not clock.has_time_for(run.size):
             print(f"no time left for {run.folder(given.out)}", flush=True)
             return False
         began = time.monotonic()
         done = execute(run, given, clock.left())
         with lock:
             if done:
-                clock.took(run.task, time.monotonic() - began)
+                clock.took(run.size, time.monotonic() - began)
             print(outcome(run, given, done, time.monotonic() - began), flush=True)
             report(given, shown)
         return done
@@ -205,7 +210,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 class Clock:
-    """How much time is left, and what runs of a task took so far."""
+    """How much time is left, and what runs of each size took so far."""
 
     def __init__(self, minutes: float | None) -> None:
         self._ends = None if minutes is None else time.monotonic() + 60 * minutes
@@ -215,13 +220,13 @@ class Clock:
         """Minutes; `None` for no limit."""
         return None if self._ends is None else (self._ends - time.monotonic()) / 60
 
-    def took(self, task: str, seconds: float) -> None:
-        self._took[task] = min(seconds, self._took.get(task, seconds))
+    def took(self, size: str, seconds: float) -> None:
+        self._took[size] = min(seconds, self._took.get(size, seconds))
 
-    def has_time_for(self, task: str) -> bool:
-        """Whether as much is left as the task's shortest run took, and a minute at least."""
+    def has_time_for(self, size: str) -> bool:
+        """Whether as much is left as the shortest run of the size took, and a minute at least."""
         left = self.left()
-        return left is None or 60 * left > max(60, self._took.get(task, 0))
+        return left is None or 60 * left > max(60, self._took.get(size, 0))
 
 
 def outcome(run: Run, given: argparse.Namespace, done: bool, seconds: float) -> str:

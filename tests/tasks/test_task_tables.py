@@ -117,4 +117,5 @@ def test_the_options_of_variants(tables):
     assert tables.options_of("elmo-share-0.01", "m") == ["--elmo", "m", "--share", "0.01"]
     assert tables.options_of("at-both", "m")[-2:] == ["--elmo-at", "both"]
     assert tables.place_variant("ner", "input") == "elmo"
+    assert tables.Run("ner", "glove-share-0.1", 0).size == tables.Run("ner", "elmo-share-0.1", 1).size == "ner0.1"
     assert tables.place_variant("ner", "output") == "at-output"
