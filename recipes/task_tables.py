@@ -238,7 +238,7 @@ def outcome(run: Run, given: argparse.Namespace, done: bool, seconds: float) -> 
     scores = ", ".join(
         f"{part} {100 * results[part][SETS[run.task].score]:.2f}" for part in ("dev", "test") if results[part]
     )
-    epochs = f"{len(results['history'])} epochs, ended by {results['ended_by']}"
+    epochs = f"epochs {len(results['history'])}, ended by {results['ended_by']}"
     return f"done: {folder}, {seconds:.0f} s, {epochs}: {SETS[run.task].score} {scores}"
 
 

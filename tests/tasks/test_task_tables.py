@@ -65,7 +65,7 @@ def test_a_plan_says_what_comes_first(tables, tmp_path, names, capsys):
     shown = capsys.readouterr().out
     assert "2 runs, 2 of them to do" in shown
     assert shown.index("glove-3, ") < shown.index("glove-share-0.1-2, ")
-    assert "3 epochs, ended by epochs: f1 dev" in shown
+    assert "epochs 3, ended by epochs: f1 dev" in shown
     assert tables.main(["six", "samples", "--plan", str(plan), "--report", *names]) == 0
     assert "| ner | 100 % |" in capsys.readouterr().out
     plan.write_text("ner glove\n", encoding="utf-8")
@@ -86,7 +86,7 @@ def test_time_that_ends(tables, tmp_path, names, capsys):
     run = tables.Run("ner", "glove", 0)
     given = tables.parsed(arguments)
     assert tables.execute(run, given, 1e-4)
-    assert "1 epochs, ended by minutes" in tables.outcome(run, given, True, 1.0)
+    assert "epochs 1, ended by minutes" in tables.outcome(run, given, True, 1.0)
     assert "see " in tables.outcome(run, given, False, 1.0)
     assert tables.main([*arguments[: -len(QUICK)], "--report"]) == 0
     shown = capsys.readouterr().out
