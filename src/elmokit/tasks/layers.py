@@ -164,7 +164,7 @@ class LayerStore:
             for places, arrays in embedder.embed_batches(sentences, layers="all"):
                 for place, layers_LWD in zip(places, arrays, strict=True):
                     length = layers_LWD.shape[1]
-                    # By torch, which rounds ten times as fast as numpy does.
+                    # By torch, which rounds four times as fast as numpy does.
                     halves_LWD = torch.from_numpy(layers_LWD).half()
                     waiting.append(halves_LWD.transpose(0, 1).reshape(length, self.width).numpy())
                     records.append((keys[place], row, length))
