@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, Model, given_model, say, warn
+from elmokit.commands.base import DEFAULT_MODEL, Command, Model, say, warn
 
 if TYPE_CHECKING:
     from elmokit.embed.embedder import Embedder
@@ -97,7 +97,7 @@ class _LayerProbe(_Reporting):
         from elmokit.embed.embedder import Embedder
         from elmokit.probe.sources import ElmoSource, StaticSource
 
-        embedder = Embedder.from_pretrained(given_model(self.model))
+        embedder = Embedder.from_pretrained(self.model)
         sources: list[Source] = [ElmoSource(embedder)]
         if self.vectors is not None:
             static = StaticSource(self.vectors, words={word for words in sentences for word in words})
@@ -321,7 +321,7 @@ class Words(Command):
             raise InputError("expected at least one word, and --top of 1 or more")
         if (self.sentence is None) != (self.text is None):
             raise InputError("--sentence and --text go together: a word in its sentence, and where to search")
-        embedder = Embedder.from_pretrained(given_model(self.model))
+        embedder = Embedder.from_pretrained(self.model)
         if self.sentence is None or self.text is None:
             self._by_spelling(embedder)
         else:
