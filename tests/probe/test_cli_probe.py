@@ -99,6 +99,17 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, complaint, desk, capsy
     assert complaint in text
 
 
+def test_a_bad_sentence_can_be_left_out(desk, capsys):
+    text = (desk / "train.conllu").read_text(encoding="utf-8")
+    (desk / "train.conllu").write_text(text.replace("2\tdog", "7\tdog", 1), encoding="utf-8")
+    command = ["probe", "pos", *TREEBANKS, "--model", "my-model"]
+    assert main(command) == 2
+    assert "train.conllu:3: expected word 2 of the sentence, found the number 7" in (told := capsys.readouterr().err)
+    assert "--skip-bad" in told
+    assert main([*command, "--skip-bad"]) == 0
+    assert "1 bad example skipped, the first: train.conllu:3" in capsys.readouterr().err
+
+
 def test_outputs_are_checked_before_the_work(desk, capsys):
     for arguments in (["-o", "gone/out.json"], ["-o", "wic"], ["--picture", "figure.gif"]):
         assert main(["probe", "wic", "wic", "--model", "gone-model", *arguments]) == 1

