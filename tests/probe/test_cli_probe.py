@@ -84,6 +84,7 @@ def test_words_by_spelling_and_in_context(desk, capsys):
         (["pos", *TREEBANKS, "--model", "gone"], "gone: no bundled model, folder or .zip has this name here"),
         (["pos", *TREEBANKS, "--model", "my-model", "--vectors", "train.conllu"], "train.conllu:1"),
         (["similarity", "--model", "my-model"], "FILE"),
+        (["similarity", "pairs.txt", "--model", "my-model", "--precision", "bfloat16"], "bfloat16"),
         (["similarity", "pairs.txt", "wic/../pairs.txt", "--model", "my-model"], "different names: they become"),
         (["words", "dog", "--model", "my-model"], "the model has no list of words with it"),
         (["words", "dog", "--text", "x", "--model", "my-model"], "--sentence and --text go together"),

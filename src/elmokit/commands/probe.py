@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -67,7 +67,7 @@ class _Reporting(Command):
             say(line)
         if self.output is not None:
             about = {"command": _command_line(self), "seconds": round(time.perf_counter() - began, 1)}
-            shared = {name: getattr(self, name, None) for name in ("model", "seed")}
+            shared = {name: getattr(self, name, None) for name in ("model", "precision", "seed")}
             write_json(self.output, {**about, **shared, "versions": versions(), **report.facts_for_json()})
         if self.picture is not None:
             draw(report, self.picture, columns=columns)
@@ -78,6 +78,10 @@ class _LayerProbe(_Reporting):
     """A probe of a model's layers and of what they are compared with."""
 
     model: Model = DEFAULT_MODEL
+    precision: Annotated[
+        Literal["float32", "bfloat16", "int8"],
+        tyro.conf.arg(help="How exactly the model computes: bfloat16 needs a GPU, int8 a CPU."),
+    ] = "float32"
     vectors: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """Word vectors without context as a floor: GloVe or word2vec text (.gz, .bz2, .xz too)."""
     peer: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
@@ -97,7 +101,7 @@ class _LayerProbe(_Reporting):
         from elmokit.embed.embedder import Embedder
         from elmokit.probe.sources import ElmoSource, StaticSource
 
-        embedder = Embedder.from_pretrained(self.model)
+        embedder = Embedder.from_pretrained(self.model, precision=self.precision)
         sources: list[Source] = [ElmoSource(embedder)]
         if self.vectors is not None:
             static = StaticSource(self.vectors, words={word for words in sentences for word in words})
