@@ -83,6 +83,14 @@ def test_absurd_logits_stay_finite_and_sane_losses_exact(poisoned):
     assert (found[1][~sane] > 60).all()
 
 
+def test_what_is_not_a_number_shows_in_the_loss(poisoned):
+    hidden, weight, bias, targets = problem(20, 150, 64)
+    weight.data[7, 3] = float("nan")
+    targets[:] = 5  # the target's own logit is a number
+    loss, each = stored_shares.linear_cross_entropies(hidden, weight, bias, targets)
+    assert loss.isnan() and each.isnan().all()
+
+
 def test_it_is_taken_where_it_fits_and_not_else(monkeypatch):
     *inputs, targets = problem(10, 30, 64)
     assert not stored_shares.fits(inputs[0], 30)  # a CPU

@@ -203,8 +203,8 @@ def _shares_kernel(
         words_VK = tl.load(words + cols[:, None] * K + ks[None, :], mask=ok[:, None], other=0.0)
         bias_V = tl.load(bias + cols, mask=ok, other=_NEVER)
         logits_MV = tl.dot(hidden_MK, tl.trans(words_VK), input_precision=PRECISION) * _LOG2E
-        above_MV = logits_MV + (bias_V[None, :] - own_M[:, None])
-        share_MV = tl.exp2(tl.minimum(above_MV, _MOST, propagate_nan=tl.PropagateNan.ALL))
+        logits_MV += bias_V[None, :] - own_M[:, None]
+        share_MV = tl.exp2(tl.minimum(logits_MV, _MOST, propagate_nan=tl.PropagateNan.ALL))  # a NaN shows in the loss
         total_M += tl.sum(share_MV, 1)
         share_MV = share_MV.to(shares.dtype.element_ty)
         sum_MK = tl.dot(share_MV, words_VK, sum_MK, input_precision=PRECISION)
