@@ -103,8 +103,8 @@ def highways():
 def output():
     counts = ["num_rows", "num_columns", "num_words", "reach", "num_tiles", "stride", "num_splits"]
     pointers = {"ids": "i64", "targets": "i64"}
-    names = ("bias", "own", "part_totals", "part_means", "totals", "scale", "grad_columns", "grad_bias", "losses")
-    pointers |= dict.fromkeys((*names, "factor", "grad_weight"), "fp32")
+    names = ("bias", "own", "part_totals", "part_means", "part_sums", "totals", "scale", "grad_columns", "grad_bias")
+    pointers |= dict.fromkeys((*names, "losses"), "fp32")
     known = ("num_words", "num_columns", "stride")
     yield fused._scale_kernel, ["count"], {"factor": "fp32"}, {}, {"BLOCK": fused._NUMBERS_SCALED}, ("count",), 4, 3
     for width in (128, 512):
@@ -122,7 +122,9 @@ def output():
             constants = {"K": width, "BLOCK_M": 16, "SAMPLED": sampled, "WANTS_GRAD": True}
             words = {"words": "fp32"} if sampled else {}
             yield fused._combine_kernel, counts, pointers | words, {}, constants, known, 4, 3
-        yield stored_shares._own_kernel, counts, pointers, {}, {"K": width, "BLOCK_M": 16}, known, 4, 3
+        for kernel in (stored_shares._own_kernel, stored_shares._combine_kernel):
+            kept = pointers | {"grad_hidden": "fp32"}
+            yield kernel, counts, kept, {}, {"K": width, "BLOCK_M": 16}, known, 4, 3
 
 
 def compile_one(arch, kernel, counts, pointers, numbers, constants, known, warps, stages):
@@ -156,7 +158,10 @@ def compile_one(arch, kernel, counts, pointers, numbers, constants, known, warps
     blocks = min(65536 // (registers * warps * 32), 227 * 1024 // max(1, shared), 64 // warps)
     wide = len(re.findall(r"st\.global\S*\.v[24]", code)), len(re.findall(r"st\.global", code))
     counted = f"{code.count('wgmma.mma_async'):6d}{code.count('mma.sync.al'):5d}"
-    print(f"{label:90s}{registers:5d}{spilled:6d}{shared:8d}{blocks:7d}{counted} {wide[0]}/{wide[1]}", flush=True)
+    waits = " serialized: each product is waited for" if "are serialized" in said else ""
+    print(
+        f"{label:90s}{registers:5d}{spilled:6d}{shared:8d}{blocks:7d}{counted} {wide[0]}/{wide[1]}{waits}", flush=True
+    )
 
 
 if __name__ == "__main__":
