@@ -1,6 +1,6 @@
 """What the compiler says of every kernel for a GPU that is not there: registers, spills, shared memory, instructions.
 
-    PYTHONPATH=src python benchmarks/kernels_without_gpu.py [--only lstm char output] [--arch 90]
+    PYTHONPATH=src python benchmarks/kernels_without_gpu.py [--only lstm char highway output optimiser] [--arch 90]
 
 Triton brings the assembler along, so this runs on any Linux machine, and finds what would cost time on a device: a
 kernel that does not compile, that spills, or that stores one number at a time. "blocks" is how many programs a
@@ -23,7 +23,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from elmokit.nn.engines import triton as engine
-from elmokit.nn.kernels import char_cnn, char_table, keyed_dropout, lstmp, stored_shares
+from elmokit.nn.kernels import char_cnn, char_table, highway, keyed_dropout, lstmp, momentum, stored_shares
 from elmokit.nn.kernels import linear_cross_entropy as fused
 
 ASSEMBLER = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
@@ -33,7 +33,7 @@ SMALL, ORIGINAL, HALF = (128, 1024), (512, 4096), torch.bfloat16
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=["lstm", "char", "output"])
+    parser.add_argument("--only", nargs="+", default=["lstm", "char", "highway", "output", "optimiser"])
     parser.add_argument("--arch", type=int, default=90)
     args = parser.parse_args()
     assert os.environ.get("TRITON_INTERPRET") != "1", "the interpreter compiles nothing: unset TRITON_INTERPRET"
@@ -41,7 +41,7 @@ def main():
         f"{'kernel':24s}{'tile':66s}{'regs':>5s}{'spill':>6s}{'shared':>8s}{'blocks':>7s}{'wgmma':>6s}{'mma':>5s} wide"
     )
     for part in args.only:
-        for case in {"lstm": lstm, "char": char, "output": output}[part]():
+        for case in {"lstm": lstm, "char": char, "highway": highways, "output": output, "optimiser": optimiser}[part]():
             compile_one(args.arch, *case)
 
 
@@ -87,16 +87,43 @@ def char():
     yield char_cnn._characters_kernel, counts, pointers, {}, back, known, 4, 3
     counts, constants = ["count", "reach", "num_symbols", "dim"], {"BS": 128, "BM": 64, "BE": 16, "PRECISION": "tf32"}
     yield char_table._sum_kernel, counts, {"ids": "i64", "sums": "fp32"}, {}, constants, ("dim",), 4, 3
-    numbers = {"total": "i32", "threshold": "i32", "scale": "fp32"}
-    yield keyed_dropout._kernel, [], {"hashes": "i32"}, numbers, {"P": 128, "BLOCK": 1024}, (), 4, 3
+    counts, pointers = ["num_words", "place", "threshold"], {"keys": "i32", "seed": "i64"}
+    for width, _ in (SMALL, ORIGINAL):
+        constants = {"P": width, "R": keyed_dropout.NUMBERS // width, "BP": width}
+        yield keyed_dropout._kernel, counts, pointers, {"scale": "fp32"}, constants, (), 4, 3
+
+
+def optimiser():
+    pointers = {"table": "i64", "is_lost": "i1", "result": "bf16", "updates": "fp32"}
+    pointers |= dict.fromkeys(("squares", "factor", "sizes", "decays", "rate"), "fp32")
+    counts, numbers = ["count", "num_tiles"], {"share": "fp32"}
+    for rows, columns in (SMALL, ORIGINAL, (2048, 2048)):
+        shape = {"R": rows, "C": columns, "BLOCK": momentum.NUMBERS}
+        yield momentum._mix_kernel, counts, pointers, numbers, shape, (), 4, 3
+        tiles = {"BT": rows * columns // momentum.NUMBERS, "BLOCK": momentum.NUMBERS}
+        yield momentum._normalise_kernel, counts, pointers, numbers, tiles, ("count",), 4, 3
+        yield momentum._subtract_kernel, counts, pointers | {"updates": "bf16"}, numbers, shape, (), 4, 3
+
+
+def highways():
+    constants = {"R": highway.ROWS, "BF": highway.FEATURES, "SPLITS": highway.SPLITS}
+    counts, pointers = ["num_rows", "num_features"], dict.fromkeys(("sums", "open_sums", "new_sums"), "fp32")
+    for kernel in (
+        highway._rectify_kernel,
+        highway._rectify_backward_kernel,
+        highway._highway_kernel,
+        highway._highway_backward_kernel,
+    ):
+        yield kernel, counts, pointers, {}, constants, ("num_features",), 4, 3
 
 
 def output():
     counts = ["num_rows", "num_columns", "num_words", "reach", "num_tiles", "stride", "num_splits"]
     pointers = {"ids": "i64", "targets": "i64"}
-    names = ("bias", "own", "part_totals", "part_means", "totals", "scale", "grad_columns", "grad_bias", "losses")
-    pointers |= dict.fromkeys((*names, "factor", "grad_weight"), "fp32")
+    names = ("bias", "own", "part_totals", "part_means", "part_sums", "totals", "scale", "grad_columns", "grad_bias")
+    pointers |= dict.fromkeys((*names, "losses"), "fp32")
     known = ("num_words", "num_columns", "stride")
+    yield fused._scale_kernel, ["count"], {"factor": "fp32"}, {}, {"BLOCK": fused._NUMBERS_SCALED}, ("count",), 4, 3
     for width in (128, 512):
         key, plain = (2, width), {"K": width, "PRECISION": "tf32"}
         for kernel, table, owned, stepped, flags in (
@@ -108,9 +135,13 @@ def output():
             tiles = table[key]
             constants = plain | flags | {owned: tiles.owned, stepped: tiles.stepped}
             yield kernel, counts, pointers, {}, constants, known, tiles.warps, tiles.stages
-        constants = {"K": width, "BLOCK_M": 16, "SAMPLED": False, "WANTS_GRAD": True}
-        yield fused._combine_kernel, counts, pointers, {}, constants, known, 4, 3
-        yield stored_shares._own_kernel, counts, pointers, {}, {"K": width, "BLOCK_M": 16}, known, 4, 3
+        for sampled in (False, True):
+            constants = {"K": width, "BLOCK_M": 16, "SAMPLED": sampled, "WANTS_GRAD": True}
+            words = {"words": "fp32"} if sampled else {}
+            yield fused._combine_kernel, counts, pointers | words, {}, constants, known, 4, 3
+        for kernel in (stored_shares._own_kernel, stored_shares._combine_kernel):
+            kept = pointers | {"grad_hidden": "fp32"}
+            yield kernel, counts, kept, {}, {"K": width, "BLOCK_M": 16}, known, 4, 3
 
 
 def compile_one(arch, kernel, counts, pointers, numbers, constants, known, warps, stages):
@@ -146,7 +177,10 @@ def compile_one(arch, kernel, counts, pointers, numbers, constants, known, warps
     blocks = min(65536 // (registers * warps * 32), 227 * 1024 // max(1, shared), 64 // warps)
     wide = len(re.findall(r"st\.global\S*\.v[24]", code)), len(re.findall(r"st\.global", code))
     counted = f"{code.count('wgmma.mma_async'):6d}{code.count('mma.sync.al'):5d}"
-    print(f"{label:90s}{registers:5d}{spilled:6d}{shared:8d}{blocks:7d}{counted} {wide[0]}/{wide[1]}", flush=True)
+    waits = " serialized: each product is waited for" if "are serialized" in said else ""
+    print(
+        f"{label:90s}{registers:5d}{spilled:6d}{shared:8d}{blocks:7d}{counted} {wide[0]}/{wide[1]}{waits}", flush=True
+    )
 
 
 if __name__ == "__main__":

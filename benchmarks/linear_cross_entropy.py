@@ -1,16 +1,26 @@
-"""The fused output layer on a GPU: equal to float64, how fast beside plain torch, and which tiles are best.
+"""The fused output layer on a GPU: equal to float64, how fast beside plain torch, and which design and tiles are best.
 
-    PYTHONPATH=src python benchmarks/linear_cross_entropy.py [--widths 128 512] [--rows 40960] [--words 100000]
-        [--negatives 8192] [--sweep-seconds 25] [--steps check time sweep]
+    PYTHONPATH=src python benchmarks/linear_cross_entropy.py [--widths 128 512] [--rows 40960] [--words 108000]
+        [--negatives 8192] [--seconds 30] [--steps check time sweep tiles] [--out FOLDER]
 
 Times are medians by CUDA events. "useful" TFLOP/s count the three products that plain torch needs (forward, and two in
-backward), "done" the four that the kernels do. The sweep times each kernel alone; copy the best tiles into
-`FORWARD_TILES`, `WEIGHT_TILES` and `SHARES_TILES`. Measured so far: see LOG.md.
+backward), "done" the four that the kernels do where nothing is stored.
+
+`sweep` is of the stored shares (`stored_shares.py`), in bfloat16: each part alone, for the tiles and designs that the
+compiler's figures left open, each compared with what is in use; the rest is left out when --seconds are over. It prints
+a table and writes sweep.json, whose "fastest" says what to put into `SHARES_TILES` and `_MORE_COLUMNS`, or that what
+`shares_in_gluon.py` has should replace it. Designs in brackets leave something out, to show what it costs.
+
+`tiles` times the kernels that store nothing, for `FORWARD_TILES` and `WEIGHT_TILES`. Measured so far: see LOG.md.
 """
 
 import argparse
+import faulthandler
+import json
+import os
 import statistics
 import time
+from pathlib import Path
 
 import torch
 from torch.nn import functional as F
@@ -29,6 +39,27 @@ TILES = {
     512: [(64, 64, 8, 2), (64, 32, 8, 3), (64, 32, 8, 4), (64, 32, 8, 2)],
 }  # fmt: skip
 
+# Of the pass that stores the shares: rows, words, warps, stages. What the compiler says at width 128 of registers and
+# (blocks to a multiprocessor): Triton 244 (2), 172 (2), 252 (1), 190 (1), 126 (2), 168 (3); Gluon 236 (1), 236 (2),
+# 236 (1), and 204 (1) with the outputs in shared memory.
+PASS_TILES = {
+    64: [(64, 128, 4, 2), (64, 64, 4, 3), (128, 128, 8, 3)],
+    128: [(64, 128, 4, 2), (64, 64, 4, 3), (128, 128, 8, 3), (128, 64, 8, 3), (128, 32, 8, 3), (64, 64, 4, 2)],
+    256: [(64, 64, 4, 2), (64, 64, 8, 2), (64, 32, 4, 2)],
+    512: [(64, 64, 8, 2), (64, 32, 8, 2)],
+}
+GLUON_TILES = {128: [(128, 64, 8, 4), (64, 64, 4, 4), (128, 64, 8, 8)]}
+GLUON_OTHERS = {  # what the same pass costs otherwise, or would cost without one of its parts
+    "Gluon, a tile at a time": {"unrolled": 1},
+    "Gluon, outputs in shared memory": {"in_registers": False},
+    "Gluon, stores past the cache": {"streams": True},
+    "Gluon, table alone, then torch.mm": {"sums": False},
+    "(Gluon, no table)": {"stores": False},
+    "(Gluon, no table and no sums)": {"stores": False, "sums": False},
+}
+MORE_COLUMNS = [8, 16, 32, 64]
+GLUON_WEIGHT_TILES = [(256, 64, 8, 4), (128, 64, 4, 3), (128, 64, 8, 6)]  # words, rows, warps, stages
+
 FUNCTIONS = {
     "full": lambda *problem: fused._summed(*problem, None, None, None)[0],
     "stored": lambda *problem: stored.linear_cross_entropies(*problem)[0],
@@ -41,10 +72,11 @@ def main():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--widths", type=int, nargs="+", default=[128, 512])
     parser.add_argument("--rows", type=int, default=40_960)
-    parser.add_argument("--words", type=int, default=100_000)
+    parser.add_argument("--words", type=int, default=108_000)
     parser.add_argument("--negatives", type=int, default=8192)
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--sweep-seconds", type=float, default=25.0, help="a width")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of a sweep, each width")
+    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")), help="folder for sweep.json")
     parser.add_argument("--steps", nargs="+", default=["check", "time", "sweep"])
     args = parser.parse_args()
     name = torch.cuda.get_device_name() if args.device == "cuda" else "cpu (interpreted: times mean nothing)"
@@ -55,7 +87,9 @@ def main():
         if "time" in args.steps:
             compare(args, width)
         if "sweep" in args.steps:
-            sweep(args, width)
+            Sweep(args, width).run()
+        if "tiles" in args.steps:
+            sweep_tiles(args, width)
 
 
 def random_problem(device, num_rows, num_words, width, dtype):
@@ -155,7 +189,137 @@ def compare(args, width):
     report("sampled, plain", args.negatives, float("nan"), milliseconds(lambda: backward(plain, *sample), args))
 
 
-def sweep(args, width):
+class Sweep:
+    """Each part of the output layer with stored shares, for each tile and design, beside what is in use."""
+
+    def __init__(self, args, width):
+        self.args, self.width, self.rows, self.started = args, width, [], time.perf_counter()
+        inputs, self.targets = random_problem(args.device, args.rows, args.words, width, torch.bfloat16)
+        problem = fused._Problem.full(*[tensor.detach() for tensor in inputs], self.targets)
+        self.hidden, self.words, self.bias = problem.hidden_NP, problem.words_VP, problem.bias_C
+        self.flop = 2 * args.rows * args.words * width / 1e9
+        self.bytes = 2 * args.rows * args.words / 1e9
+
+    def run(self):
+        # A kernel that never ends would take the rest of the session with it.
+        faulthandler.dump_traceback_later(self.args.seconds + 30, exit=True)
+        print(
+            f"{'P':>4s} {'part':7s} {'design':34s}{'tiles':18s}{'ms':>8s}{'TFLOP/s':>8s}{'TB/s':>6s}  error", flush=True
+        )
+        expected = self.results(self.triton_pass(stored.SHARES_TILES[2, self.width]))
+        for tiles in PASS_TILES[self.width]:
+            self.time("pass", "Triton", tiles, self.triton_pass(tiles), 2, expected)
+        self.time_weight()
+        if self.args.device == "cuda" and self.width in GLUON_TILES:
+            self.time_gluon(expected)
+        faulthandler.cancel_dump_traceback_later()
+        self.report()
+
+    def triton_pass(self, tiles):
+        def run():
+            kept = stored.SHARES_TILES[2, self.width]
+            stored.SHARES_TILES[2, self.width] = Tiles(*tiles)
+            try:
+                return stored._shares(self.hidden, self.words, self.bias, self.targets)
+            finally:
+                stored.SHARES_TILES[2, self.width] = kept
+
+        return run
+
+    def with_product(self, found):
+        """The gradient of the outputs from the table, as it was made before the pass made it."""
+        shares_NV, totals_N, losses_N, _ = found
+        return shares_NV, totals_N, losses_N, torch.mm(shares_NV, self.words).float() / totals_N.unsqueeze(1)
+
+    def time_weight(self):
+        """The product with the table: one of its columns is the bias, the others are there to make it fast."""
+        shares_NV, factor_N, expected = self.weight_problem()
+        kept = stored._MORE_COLUMNS
+        self.time("weight", "(torch.mm, no bias)", "", lambda: stored._product(shares_NV.t(), self.hidden), 1, None)
+        for columns in MORE_COLUMNS:
+            stored._MORE_COLUMNS = columns
+            run = lambda: stored._weight_gradients(shares_NV, self.hidden, factor_N)  # noqa: E731
+            self.time("weight", "torch.mm, columns for the bias", columns, run, 1, expected)
+        stored._MORE_COLUMNS = kept
+
+    def weight_problem(self):
+        shares_NV, totals_N, _, _ = self.triton_pass(stored.SHARES_TILES[2, self.width])()
+        found = stored._weight_gradients(shares_NV, self.hidden, 1 / totals_N)
+        return shares_NV, 1 / totals_N, [tensor.clone() for tensor in found]
+
+    def time_gluon(self, expected):
+        import shares_in_gluon as gluon
+
+        def gluon_pass(tiles, options):
+            return lambda: gluon.shares(self.hidden, self.words, self.bias, self.targets, Tiles(*tiles), **options)
+
+        for tiles in GLUON_TILES[self.width]:
+            self.time("pass", "Gluon", tiles, gluon_pass(tiles, {}), 2, expected)
+        shares_NV, factor_N, gradients = self.weight_problem()
+        for tiles in GLUON_WEIGHT_TILES:
+            run = lambda: gluon.weight_gradients(shares_NV, self.hidden, factor_N, Tiles(*tiles))  # noqa: B023, E731
+            self.time("weight", "Gluon", tiles, run, 1, gradients)
+        tiles = GLUON_TILES[self.width][0]
+        for name, options in GLUON_OTHERS.items():
+            run = gluon_pass(tiles, options)
+            if "torch.mm" in name:
+                run = lambda run=run: self.with_product(run())  # noqa: E731
+            self.time("pass", name, tiles, run, 2 if options.get("sums", True) or "mm" in name else 1, expected)
+
+    def results(self, run):
+        """What a pass in memory that held NaN leads to: losses and all gradients, of which the table makes two."""
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        shares_NV, totals_N, losses_N, grad_hidden_NP = run()
+        torch.use_deterministic_algorithms(False)
+        return losses_N, grad_hidden_NP, *stored._weight_gradients(shares_NV, self.hidden, 1 / totals_N)
+
+    def time(self, part, design, tiles, run, products, expected):
+        """One line of the table. What a design in brackets finds is not compared."""
+        if time.perf_counter() - self.started > self.args.seconds:
+            print(f"{self.width:4d} {part:7s} {design:34s}{tiles!s:18s} left out for lack of time", flush=True)
+            return
+        try:
+            error = float("nan")
+            if not design.startswith("("):
+                found = self.results(run) if part == "pass" else run()
+                error = max_or_nan([difference(one, other) for one, other in zip(found, expected, strict=True)])
+                del found
+            taken = milliseconds(run, self.args)
+        except Exception as reason:
+            said = " ".join(f"{type(reason).__name__} {reason}".split())[:100]
+            print(f"{self.width:4d} {part:7s} {design:34s}{tiles!s:18s} FAILED {said}", flush=True)
+            return
+        wrong = not (design.startswith("(") or error < TOLERANCE[torch.bfloat16])
+        row = {"part": part, "design": design, "tiles": tiles, "ms": taken, "error": error, "wrong": wrong}
+        self.rows.append(row)
+        self.report()
+        rates = f"{products * self.flop / taken:8.0f}{self.bytes / taken:6.2f}"
+        print(
+            f"{self.width:4d} {part:7s} {design:34s}{tiles!s:18s}{taken:8.3f}{rates}  {error:.1e}{' WRONG' * wrong}",
+            flush=True,
+        )
+
+    def report(self):
+        """The fastest of each part, so far, in a file."""
+        fine = [row for row in self.rows if not row["wrong"] and not row["design"].startswith("(")]
+        fastest = {row["part"]: row for row in sorted(fine, key=lambda row: -row["ms"])}
+        self.args.out.mkdir(parents=True, exist_ok=True)
+        path = self.args.out / (f"sweep-{self.width}.json" if len(self.args.widths) > 1 else "sweep.json")
+        rows = [{**row, "error": None if row["error"] != row["error"] else row["error"]} for row in self.rows]
+        path.write_text(json.dumps({"width": self.width, "fastest": fastest, "rows": rows}, indent=1) + "\n")
+
+
+def difference(one, other):
+    """Of everything together, relative; NaN where either has one."""
+    return ((one.double() - other.double()).norm() / other.double().norm()).item()
+
+
+def max_or_nan(values):
+    """The largest; Python's `max` passes over a NaN."""
+    return torch.tensor(values).max().item()
+
+
+def sweep_tiles(args, width):
     """Each kernel alone, for each choice of tiles, while the time lasts."""
     inputs, targets = random_problem(args.device, args.rows, args.words, width, torch.bfloat16)
     problem = fused._Problem.full(*[tensor.detach() for tensor in inputs], targets)
@@ -164,28 +328,24 @@ def sweep(args, width):
     runs = {
         "forward": (fused.FORWARD_TILES, lambda: fused._forward(problem, wants_grad=True)),
         "weight": (fused.WEIGHT_TILES, lambda: fused._weight_gradients(problem, totals, one)),
-        "shares": (
-            stored.SHARES_TILES,
-            lambda: stored._shares(problem.hidden_NP, problem.words_VP, problem.bias_C, targets),
-        ),
     }
     started, best = time.perf_counter(), {}
     flop = 4 * args.rows * args.words * width / 1e9
     for tiles in TILES[width]:
         for name, (table, run) in runs.items():
-            if time.perf_counter() - started > args.sweep_seconds:
+            if time.perf_counter() - started > args.seconds:
                 continue
             kept = table[2, width]
             table[2, width] = Tiles(*tiles)
             try:
                 taken = milliseconds(run, args)
             except Exception as reason:
-                print(f"  sweep P={width} {name:8s} {tiles}: {type(reason).__name__} {str(reason)[:100]}", flush=True)
+                print(f"  tiles P={width} {name:8s} {tiles}: {type(reason).__name__} {str(reason)[:100]}", flush=True)
                 continue
             finally:
                 table[2, width] = kept
             best[name] = min(best.get(name, (float("inf"), ())), (taken, tiles))
-            print(f"  sweep P={width} {name:8s} {tiles!s:20s} {taken:7.2f} ms {flop / taken:5.0f} TFLOP/s", flush=True)
+            print(f"  tiles P={width} {name:8s} {tiles!s:20s} {taken:7.2f} ms {flop / taken:5.0f} TFLOP/s", flush=True)
     print(f"  best P={width}: " + ", ".join(f"{name} {tiles} {taken:.2f} ms" for name, (taken, tiles) in best.items()))
 
 

@@ -1,4 +1,4 @@
-"""`make demo`: make a small model and show the commands on it, as a newcomer would type them."""
+"""`make demo`: the commands on the bundled model, as a newcomer would type them."""
 
 from __future__ import annotations
 
@@ -7,20 +7,15 @@ import shutil
 import sys
 from pathlib import Path
 
-from elmokit import Elmo, ElmoConfig
 from elmokit.cli import main
 
 FOLDER = Path("demo")
 SENTENCES = [
-    "She sat on the river bank and watched the water.",
-    "They walked along the bank of the river.",
-    "The bank lent him the money for the house.",
+    "She sat on the bank of the river and watched the boats.",
+    "They walked along the grassy bank of the stream.",
+    "The bank refused to lend them more money.",
+    "He borrowed the money from a bank in the city.",
 ]
-WARNING = """
-  No trained model is bundled with elmokit yet, so this demo made a tiny one with RANDOM weights.
-  The commands are real; the vectors and similarities below MEAN NOTHING yet.
-  With a model of your own: --model FOLDER
-"""
 
 
 def show(*arguments: str) -> None:
@@ -35,11 +30,9 @@ def show(*arguments: str) -> None:
 if __name__ == "__main__":
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir()
-    model, text, vectors = (str(FOLDER / name) for name in ("random-model", "sentences.txt", "vectors.parquet"))
-    Elmo.random(ElmoConfig.tiny()).save_pretrained(model)
+    text, vectors = str(FOLDER / "sentences.txt"), str(FOLDER / "vectors.parquet")
     Path(text).write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
-    print(WARNING)
-    show("info", model)
-    show("compare", "bank", *SENTENCES, "--model", model)
-    show("embed", text, "-o", vectors, "--model", model)
-    print(WARNING)
+    show("compare", "bank", *SENTENCES)
+    print("1 and 2 stand by a river, 3 and 4 deal with money: above layer 0, like is nearer to like.\n")
+    show("predict", SENTENCES[0], "--substitutes", "bank")
+    show("embed", text, "-o", vectors)

@@ -1,4 +1,4 @@
-"""A trained model becomes a small folder to ship: float16 weights, int8 output layer, facts, a card.
+"""A trained model becomes a small folder to ship: float16 weights, int8 output layer, canonical state, facts, a card.
 
     python recipes/bundle.py TRAINED NEW_FOLDER [--mix results.json] [--about about.json] [--card more.md]
 
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from elmokit import Elmo
 from elmokit.io import load, save
 
 LIMIT = 44e6
@@ -38,6 +39,8 @@ def main():
         shares = ", ".join(f"{share:.3f}" for share in mix["shares"])
         learned = f"learned at the input of the task {result['task']}"
         checkpoint.metadata["mix"] = f"{shares}, times {mix['gamma']:.3f}; {learned}"
+    state = Elmo.from_checkpoint(load(asked.trained)).canonical_state
+    checkpoint.tensors["canonical.hidden"], checkpoint.tensors["canonical.cell"] = (part[:, :, 0] for part in state)
     save(checkpoint, asked.folder, dtype="float16", softmax_dtype="int8")
     if asked.card:
         with (asked.folder / "README.md").open("a", encoding="utf-8") as card:

@@ -1,9 +1,10 @@
 """Perplexity by minute and by word: what the logs of training runs say, as a picture.
 
-    python recipes/draw_curves.py NAME=LOG.jsonl [NAME=LOG.jsonl …] -o curves.svg
+    python recipes/draw_curves.py NAME=LOG.jsonl [NAME=LOG.jsonl@WORDS_PER_SECOND …] -o curves.svg
 
 The lines are the training loss (a moving mean), as perplexity; the dots are perplexities on held-out text. Minutes are
-words divided by the words a second of each line, so evaluations and stops are not in them. A sampled softmax has a
+words divided by the words a second of each line, so evaluations and stops are not in them; runs that shared a device
+are drawn at the speed they have alone, if it is given. A sampled softmax has a
 lower loss than the held-out perplexity, which is that of the full one.
 """
 
@@ -18,7 +19,7 @@ mpl.use("Agg")
 mpl.rcParams["svg.hashsalt"] = "elmokit"
 from matplotlib import pyplot as plt  # noqa: E402
 
-SHARE = 0.05  # of a new line in the moving mean
+SHARE = 0.3  # of a new line in the moving mean
 
 
 def main():
@@ -28,8 +29,9 @@ def main():
     asked = parser.parse_args()
     figure, (by_minute, by_word) = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
     for log in asked.logs:
-        name, _, path = log.partition("=")
-        draw(name, read(Path(path)), by_minute, by_word)
+        name, _, place = log.partition("=")
+        path, _, speed = place.partition("@")
+        draw(name, read(Path(path)), by_minute, by_word, float(speed) if speed else None)
     by_minute.set(xlabel="minutes on the device", ylabel="perplexity", yscale="log")
     by_word.set(xlabel="million words seen")
     for axes in (by_minute, by_word):
@@ -39,7 +41,7 @@ def main():
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     by_word.legend(frameon=False)
-    lowest = min(min(line.get_ydata()) for line in by_minute.get_lines())
+    lowest = min(min(line.get_ydata()) for line in by_minute.get_lines() if len(line.get_ydata()))
     by_minute.set_ylim(0.95 * lowest, min(500, 8 * lowest))
     figure.savefig(asked.output, metadata={"Date": None} if asked.output.endswith(".svg") else None)
 
@@ -49,12 +51,12 @@ def read(path):
         return [json.loads(line) for line in lines]
 
 
-def draw(name, lines, by_minute, by_word):
+def draw(name, lines, by_minute, by_word, speed):
     words, minutes, curve, dots = 0, 0.0, [], []
     mean = None
     for line in lines:
         if line["kind"] == "train":
-            minutes += (line["tokens"] - words) / line["words_per_second"] / 60
+            minutes += (line["tokens"] - words) / (speed or line["words_per_second"]) / 60
             words = line["tokens"]
             mean = line["loss"] if mean is None else (1 - SHARE) * mean + SHARE * line["loss"]
             curve.append((minutes, words / 1e6, math.exp(mean)))

@@ -3,12 +3,17 @@
     python recipes/task_tables.py six --data EVAL --vectors glove.txt --elmo en-small -o OUT --jobs 6
     python recipes/task_tables.py layers placement --tasks sick srl squad --seeds 0 …
     python recipes/task_tables.py samples --tasks ner srl …
+    python recipes/task_tables.py six layers --plan plan.txt --minutes 23 --jobs 15 …
 
 EVAL holds the unpacked sets (`ner/conll2003`, `classify/sst5`, …; SETS below). Each run is a folder
-OUT/runs/TASK/VARIANT-SEED with its results.json and log; what has one is not run again, so a killed grid goes on with
-the same command, and several tables share the runs they have in common. ELMo's layers are computed once for all of
-them, in OUT/elmo-layers. OUT/results.json and OUT/tables.md are written anew after every run, from all runs there are.
-Options after `--` go to every training command.
+OUT/runs/TASK/VARIANT-SEED with its results.json, and a log beside it; what has one is not run again, so a killed grid
+goes on with the same command, and several tables share the runs they have in common. ELMo's layers are computed once
+for all runs of a task, in OUT/elmo-layers/TASK. OUT/results.json and OUT/tables.md are written anew after every run,
+from all runs there are. Options after `--` go to every training command.
+
+On a GPU that is held for a short time: many small heads are bound by the host, so give it nearly a job a core (and let
+NVIDIA's MPS share the GPU), `--plan` to say what comes first (a line `TASK VARIANT SEED` a run), and `--minutes`, in
+which everything ends: a run that would be late stops after an epoch and says so in its results and in the tables (†).
 """
 
 import argparse
@@ -92,7 +97,7 @@ SETS = {
         "classify",
         {part: f"classify/sst5/{part}.txt" for part in ("train", "dev", "test")},
         "accuracy",
-        ("--set", "phrases=yes", "--epochs", "8", "--patience", "3"),
+        ("--set", "phrases=yes", "--batch-size", "64", "--epochs", "6", "--patience", "3"),
         paper="51.4 → 54.7 (6.8 %)",
     ),
 }
@@ -148,41 +153,93 @@ class Run:
     variant: str
     seed: int
 
+    @property
+    def size(self) -> str:
+        """What runs have in common that take about as long: the task and how much of it is learned from."""
+        return self.task + self.variant.partition("-share-")[2]
+
     def folder(self, out: Path) -> Path:
         return out / "runs" / self.task / f"{self.variant}-{self.seed}"
 
-    def arguments(self, given: argparse.Namespace) -> list[str]:
+    def arguments(self, given: argparse.Namespace, minutes: float | None = None) -> list[str]:
         data = SETS[self.task]
         files = [part for name, path in data.files.items() for part in (f"--{name}", str(given.data / path))]
         vectors = ["--vectors", given.vectors] if given.vectors else []
-        common = [*vectors, "--seed", str(self.seed), "--layers-folder", str(given.out / "elmo-layers")]
+        common = [*vectors, "--seed", str(self.seed), "--layers-folder", str(layers_folder(given) / self.task)]
+        common += [] if minutes is None else ["--minutes", f"{max(minutes, 1e-4):.4f}"]  # 0 would be no limit
         kept = [] if given.keep_models else ["--results-only"]
         own = [*options_of(self.variant, given.elmo), *data.options, *given.rest]
         return [data.task, *files, *common, *kept, *own, "-o", str(self.folder(given.out))]
 
 
+def layers_folder(given: argparse.Namespace) -> Path:
+    return given.layers_folder or given.out / "elmo-layers"
+
+
 def main(arguments: list[str] | None = None) -> int:
     given = parsed(arguments)
-    runs = list(dict.fromkeys(planned(given)))
+    in_tables = list(dict.fromkeys(planned(given)))
+    runs = in_tables if given.plan is None else read_plan(given.plan)
+    shown = list(dict.fromkeys([*in_tables, *runs]))
+    if given.report:
+        print(report(given, shown))
+        return 0
     for task in {run.task for run in runs}:
         prepare(task, given.data)
     waiting = [run for run in runs if not (run.folder(given.out) / "results.json").exists()]
     print(f"{len(runs)} runs, {len(waiting)} of them to do", flush=True)
-    started, lock = time.monotonic(), threading.Lock()
+    clock, lock = Clock(given.minutes), threading.Lock()
 
     def do(run: Run) -> bool:
-        if given.minutes is not None and time.monotonic() - started > 60 * given.minutes:
+        if not clock.has_time_for(run.size):
+            print(f"no time left for {run.folder(given.out)}", flush=True)
             return False
-        done = execute(run, given)
+        began = time.monotonic()
+        done = execute(run, given, clock.left())
         with lock:
-            print(f"{'done' if done else 'FAILED'}: {run.folder(given.out)}", flush=True)
-            report(given.tables, runs, given.out)
+            if done:
+                clock.took(run.size, time.monotonic() - began)
+            print(outcome(run, given, done, time.monotonic() - began), flush=True)
+            report(given, shown)
         return done
 
     with ThreadPoolExecutor(max(1, given.jobs)) as pool:
         outcomes = list(pool.map(do, waiting))
-    print(report(given.tables, runs, given.out))
+    print(report(given, shown))
     return 0 if all(outcomes) else 1
+
+
+class Clock:
+    """How much time is left, and what runs of each size took so far."""
+
+    def __init__(self, minutes: float | None) -> None:
+        self._ends = None if minutes is None else time.monotonic() + 60 * minutes
+        self._took: dict[str, float] = {}
+
+    def left(self) -> float | None:
+        """Minutes; `None` for no limit."""
+        return None if self._ends is None else (self._ends - time.monotonic()) / 60
+
+    def took(self, size: str, seconds: float) -> None:
+        self._took[size] = min(seconds, self._took.get(size, seconds))
+
+    def has_time_for(self, size: str) -> bool:
+        """Whether as much is left as the shortest run of the size took, and a minute at least."""
+        left = self.left()
+        return left is None or 60 * left > max(60, self._took.get(size, 0))
+
+
+def outcome(run: Run, given: argparse.Namespace, done: bool, seconds: float) -> str:
+    """A line about a run that has ended: its scores, or where to read what went wrong."""
+    folder = run.folder(given.out)
+    if not done:
+        return f"FAILED: {folder}, {seconds:.0f} s: see {folder}.log"
+    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    scores = ", ".join(
+        f"{part} {100 * results[part][SETS[run.task].score]:.2f}" for part in ("dev", "test") if results[part]
+    )
+    epochs = f"epochs {len(results['history'])}, ended by {results['ended_by']}"
+    return f"done: {folder}, {seconds:.0f} s, {epochs}: {SETS[run.task].score} {scores}"
 
 
 def parsed(arguments: list[str] | None) -> argparse.Namespace:
@@ -197,7 +254,12 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--tasks", nargs="+", choices=tuple(SETS), default=None, help="instead of the table's own")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side; 0 runs them in this process")
-    parser.add_argument("--minutes", type=float, default=None, help="start no run after so many; call again to go on")
+    parser.add_argument("--minutes", type=float, default=None, help="in which all runs end; call again to go on")
+    parser.add_argument(
+        "--plan", type=Path, default=None, help="what to run and in which order: TASK VARIANT SEED a line"
+    )
+    parser.add_argument("--layers-folder", type=Path, default=None, help="of ELMo's layers, instead of OUT/elmo-layers")
+    parser.add_argument("--report", action="store_true", help="run nothing, write the tables of what there is")
     parser.add_argument("--keep-models", action="store_true", help="keep the task models, not their results alone")
     given = parser.parse_args(arguments[:place])
     given.rest = arguments[place + 1 :]
@@ -215,6 +277,19 @@ def planned(given: argparse.Namespace) -> list[Run]:
     ]
 
 
+def read_plan(path: Path) -> list[Run]:
+    """The runs of a file, one a line; `#` begins a remark."""
+    runs = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        fields = line.partition("#")[0].split()
+        if not fields:
+            continue
+        if len(fields) != 3 or fields[0] not in SETS or not fields[2].isdigit():
+            sys.exit(f"{path}:{number}: expected TASK VARIANT SEED, TASK one of {', '.join(SETS)}; found {line!r}")
+        runs.append(Run(fields[0], fields[1], int(fields[2])))
+    return list(dict.fromkeys(runs))
+
+
 def prepare(task: str, data: Path) -> None:
     """LitBank's 100 documents in the order of their names: 80 to learn from, 10 to choose by, 10 to test on."""
     folder = data / "coref/litbank/conll"
@@ -227,10 +302,10 @@ def prepare(task: str, data: Path) -> None:
             path.write_bytes(b"".join(document.read_bytes() for document in chosen))
 
 
-def execute(run: Run, given: argparse.Namespace) -> bool:
+def execute(run: Run, given: argparse.Namespace, minutes: float | None) -> bool:
     folder = run.folder(given.out)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    arguments = run.arguments(given)
+    arguments = run.arguments(given, minutes)
     if given.jobs == 0:
         from elmokit.tasks.train import main as train
 
@@ -242,8 +317,9 @@ def execute(run: Run, given: argparse.Namespace) -> bool:
         return subprocess.run(command, stdout=log, stderr=log, env=environment).returncode == 0
 
 
-def report(tables: list[str], runs: list[Run], out: Path) -> str:
+def report(given: argparse.Namespace, runs: list[Run]) -> str:
     """Write results.json and tables.md from what there is, and give the latter."""
+    out: Path = given.out
     found: dict[str, dict[str, list[dict]]] = {}
     for run in runs:
         path = run.folder(out) / "results.json"
@@ -251,7 +327,12 @@ def report(tables: list[str], runs: list[Run], out: Path) -> str:
             results = json.loads(path.read_text(encoding="utf-8")) | {"seed": run.seed}
             found.setdefault(run.task, {}).setdefault(run.variant, []).append(results)
     writers = {"six": six_table, "layers": layers_table, "placement": placement_table, "samples": samples_table}
-    text = "\n\n".join(writers[table](found) for table in tables) + "\n"
+    shown = {
+        table: {task: found[task] for task in given.tasks or TASKS_OF[table] if task in found} for table in given.tables
+    }
+    text = "\n\n".join(writers[table](shown[table]) for table in given.tables) + "\n"
+    if "†" in text:
+        text += "\n† the time that was given ended a run before its patience did\n"
     for name, contents in (("results.json", json.dumps(found, indent=1) + "\n"), ("tables.md", text)):
         temporary = out / f"{name}.tmp"
         temporary.write_text(contents, encoding="utf-8")
@@ -265,11 +346,14 @@ def scores_of(runs: list[dict], task: str, part: str) -> list[float]:
 
 
 def cell(found: dict, task: str, variant: str, part: str = "dev") -> str:
-    scores = scores_of(found.get(task, {}).get(variant, []), task, part)
+    runs = found.get(task, {}).get(variant, [])
+    scores = scores_of(runs, task, part)
     if not scores:
         return "…"
     spread = f" ± {statistics.stdev(scores):.2f}" if len(scores) > 1 else ""
-    return f"{statistics.mean(scores):.2f}{spread}" + ("" if len(scores) > 1 else " (one seed)")
+    count = {1: " (one seed)", 2: " (two seeds)"}.get(len(scores), "")
+    late = " †" if any(run.get("ended_by") == "minutes" for run in runs) else ""  # the clock ended one of them
+    return f"{statistics.mean(scores):.2f}{spread}{count}{late}"
 
 
 def rows(head: list[str], body: list[list[str]]) -> str:

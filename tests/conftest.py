@@ -8,6 +8,7 @@ import platform
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,23 +32,31 @@ def cpu_kernels() -> None:
 
 @pytest.fixture(scope="session")
 def interpreted_triton() -> None:
-    """Kernels run by Triton's interpreter, whose products of bfloat16 are mended: it multiplies the bit patterns."""
+    """Kernels run by Triton's interpreter, mended for bfloat16: it multiplies the bit patterns, and cuts off bits."""
     if platform.system() != "Linux":
         pytest.skip("Triton is made for Linux only")
     import numpy as np
     import triton.language as tl
     from triton.runtime import interpreter
 
-    create_dot = interpreter.InterpreterBuilder.create_dot
+    create_dot, cast_impl = interpreter.InterpreterBuilder.create_dot, interpreter.InterpreterBuilder.cast_impl
 
     def widened(handle: interpreter.TensorHandle) -> interpreter.TensorHandle:
         if handle.dtype.scalar != tl.bfloat16:
             return handle
         return interpreter.TensorHandle((handle.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
 
+    def rounded(self: interpreter.InterpreterBuilder, src: interpreter.TensorHandle, dst_type: tl.dtype) -> Any:
+        if (src.dtype.scalar, dst_type.scalar) != (tl.float32, tl.bfloat16):
+            return cast_impl(self, src, dst_type)
+        bits = np.ascontiguousarray(src.data).view(np.uint32)
+        nearest = ((bits + (0x7FFF + ((bits >> 16) & 1)).astype(np.uint32)) >> 16).astype(np.uint16)
+        return interpreter.TensorHandle(np.where(np.isnan(src.data), np.uint16(0x7FC0), nearest), dst_type.scalar)
+
     interpreter.InterpreterBuilder.create_dot = lambda self, a, b, *others: create_dot(
         self, widened(a), widened(b), *others
     )
+    interpreter.InterpreterBuilder.cast_impl = rounded
 
 
 @pytest.fixture(scope="session")

@@ -80,10 +80,9 @@ def test_bad_arguments_are_one_line_and_exit_code_2(arguments, complaint, capsys
     assert "--help" in line
 
 
-def test_without_a_model_the_error_says_to_give_one(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["compare", "bank", RIVER, MONEY]) == 2
-    assert "--model SOURCE" in one_line_of(capsys)
+def test_without_a_model_the_bundled_one_is_used(capsys):
+    assert main(["compare", "bank", RIVER, MONEY]) == 0
+    assert "layer 2" in capsys.readouterr().out
 
 
 def test_compare_shows_sentences_and_a_row_for_each_pair(random_model, capsys):

@@ -1,4 +1,4 @@
-"""The full softmax whose shares are stored, run by Triton's interpreter on a CPU, against plain torch."""
+"""The full softmax whose shares are stored, run by Triton's interpreter on a CPU, against float64."""
 
 import pytest
 import torch
@@ -29,6 +29,14 @@ def problem(num_rows, num_words, width, spread=2.0, dtype=torch.float32):
     return hidden, weight, bias, targets
 
 
+def in_float64(inputs, targets):
+    """The same in float64, with the weight in the dtype of the products."""
+    hidden, weight, bias = (tensor.detach() for tensor in inputs)
+    inputs = [tensor.double().requires_grad_() for tensor in (hidden, weight.to(hidden.dtype), bias)]
+    each = F.cross_entropy(inputs[0] @ inputs[1].t() + inputs[2], targets, reduction="none")
+    return each.sum().detach(), each.detach(), *torch.autograd.grad(0.37 * each.sum(), inputs)
+
+
 def results(module, inputs, targets):
     loss, each = module.linear_cross_entropies(*inputs, targets)
     assert not each.requires_grad
@@ -41,12 +49,22 @@ TOLERANCE = {torch.float32: 3e-6, torch.bfloat16: 2e-2}
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("sizes", [(1, 3, 64), (70, 333, 64), (150, 300, 128), (65, 128, 128)])
-def test_loss_and_gradients_equal_plain_torch(sizes, dtype, poisoned):
+def test_loss_and_gradients_equal_float64(sizes, dtype, poisoned):
     *inputs, targets = problem(*sizes, dtype=dtype)
-    found, expected = results(stored_shares, inputs, targets), results(chunked, inputs, targets)
-    for one, other in zip(found, expected, strict=True):
-        assert one.dtype == other.dtype and one.shape == other.shape
-        assert (one.double() - other.double()).norm() <= TOLERANCE[dtype] * other.double().norm()
+    found, expected = results(stored_shares, inputs, targets), in_float64(inputs, targets)
+    for one, other, like in zip(found, expected, results(chunked, inputs, targets), strict=True):
+        assert one.dtype == like.dtype and one.shape == like.shape
+        assert (one.double() - other).norm() <= TOLERANCE[dtype] * other.norm()
+    assert (found[0] - expected[0]).abs() <= 1e-5 * expected[0]
+
+
+def test_two_runs_give_the_same_bits_whatever_the_parts(monkeypatch, poisoned):
+    *inputs, targets = problem(70, 333, 64)
+    once = results(stored_shares, inputs, targets)
+    assert all(map(torch.equal, once, results(stored_shares, inputs, targets)))
+    monkeypatch.setattr(stored_shares, "parts_of", lambda rows, words, *_: (2, 3, 128))
+    for one, other in zip(once, results(stored_shares, inputs, targets), strict=True):
+        assert (one - other).norm() <= TOLERANCE[torch.float32] * other.norm()
 
 
 def test_a_certain_word_costs_nothing(poisoned):
@@ -63,6 +81,14 @@ def test_absurd_logits_stay_finite_and_sane_losses_exact(poisoned):
     assert sane.any() and not sane.all()
     torch.testing.assert_close(found[1][sane], exact[sane], rtol=1e-4, atol=1e-3)
     assert (found[1][~sane] > 60).all()
+
+
+def test_what_is_not_a_number_shows_in_the_loss(poisoned):
+    hidden, weight, bias, targets = problem(20, 150, 64)
+    weight.data[7, 3] = float("nan")
+    targets[:] = 5  # the target's own logit is a number
+    loss, each = stored_shares.linear_cross_entropies(hidden, weight, bias, targets)
+    assert loss.isnan() and each.isnan().all()
 
 
 def test_it_is_taken_where_it_fits_and_not_else(monkeypatch):

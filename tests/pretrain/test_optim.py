@@ -1,6 +1,7 @@
 """Optimisers and schedules: constants, equality of batched and single updates, clipping, groups, exact resumption."""
 
 import copy
+import dataclasses
 import io
 import math
 
@@ -13,8 +14,9 @@ from elmokit.errors import CheckpointError, ConfigError
 from elmokit.nn.bilm import BiLM
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
 from elmokit.nn.word_encoder import WordEncoder
+from elmokit.pretrain import muon
 from elmokit.pretrain.muon import Muon, newton_schulz, shared_shapes
-from elmokit.pretrain.optim import Optimiser, OptimiserConfig, build_optimizer, clip_gradients, layer_groups
+from elmokit.pretrain.optim import Optimiser, OptimiserConfig, build_optimizer, clipping, layer_groups
 from elmokit.pretrain.schedules import rate_at, slanted_triangular
 
 CONFIG = ElmoConfig(
@@ -119,6 +121,29 @@ def test_batched_updates_equal_single_ones():
             before[name] = dict(trained.named_parameters())[name].detach().clone()
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered")  # numpy's, where a gradient is infinite
+@pytest.mark.usefixtures("interpreted_triton")
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_the_kernels_of_a_gpu_move_matrices_as_torchs_operations_do(decay, monkeypatch):
+    plain, fused = network(), network()
+    optimizers = [build_optimizer(each, OptimiserConfig(clip_norm=0.5, weight_decay=decay)) for each in (plain, fused)]
+    monkeypatch.setattr(muon, "GPU_DTYPE", torch.float32)
+    for step in range(4):
+        for trained, optimizer, reason in zip((plain, fused), optimizers, ("none here", None), strict=True):
+            trained.loss(step).backward()
+            if step == 2:
+                trained.bilm.forward_layers[0].input_weight.grad[1, 2] = math.inf
+            monkeypatch.setattr(muon, "why_no_triton", lambda device, dtype, reason=reason: reason)
+            optimizer.step(0.5)
+            optimizer.zero_grad()
+        for one, other in zip(plain.parameters(), fused.parameters(), strict=True):
+            torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+    assert [optimizer.skipped.item() for optimizer in optimizers] == [1, 1]
+    states = [optimizer.state_dict()["muon"]["state"] for optimizer in optimizers]
+    for one, other in zip(states[0].values(), states[1].values(), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+
+
 def _matrix_names(trained):
     kinds = ("projection.weight", "gate.weight", "transform.weight", "input_weight", "recurrent_weight")
     return [
@@ -189,16 +214,16 @@ def test_clipping_equals_torchs(bound):
     for parameter, tensor in zip(others, tensors, strict=True):
         parameter.grad = tensor.clone()
     expected_norm = nn.utils.clip_grad_norm_(others, bound)
-    norm = clip_gradients(tensors, bound)
+    norm, factor = clipping(tensors, bound)
     torch.testing.assert_close(norm, expected_norm)
     for tensor, parameter in zip(tensors, others, strict=True):
-        torch.testing.assert_close(tensor, parameter.grad)
+        torch.testing.assert_close(tensor * factor, parameter.grad)
 
 
 def test_clipping_without_a_bound_or_gradients():
     tensor = torch.tensor([3.0, 4.0])
-    assert clip_gradients([tensor], None, scale=2.0) == 10 and tensor.tolist() == [6, 8]
-    assert clip_gradients([], 1.0) == 0
+    assert clipping([tensor], None, scale=2.0) == (10, 2)
+    assert clipping([], 1.0) == (0, 1)
 
 
 @pytest.mark.parametrize("kind", ["muon", "adamw", "adagrad"])
@@ -219,6 +244,28 @@ def test_a_resumed_run_is_identical(kind):
     again.load_state_dict(saved["optimiser"])
     assert train(resumed, again, 4, start=4) == uninterrupted
     for one, other in zip(trained.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+@pytest.mark.parametrize("kind", ["muon", "adamw", "adagrad"])
+def test_gradients_that_are_not_finite_move_nothing(kind, value):
+    decay = 0.0 if kind == "adagrad" else 0.1
+    config = dataclasses.replace(
+        OptimiserConfig.bilm_tf() if kind == "adagrad" else OptimiserConfig(optimiser=kind), weight_decay=decay
+    )
+    spoilt, plain = network(), network()
+    optimizers = [build_optimizer(each, config) for each in (spoilt, plain)]
+    for trained, optimizer in zip((spoilt, plain), optimizers, strict=True):
+        train(trained, optimizer, 3)
+    spoilt.loss(3).backward()
+    spoilt.encoder.characters.highways[0].gate.weight.grad[2, 3] = value
+    assert not optimizers[0].step().isfinite()
+    optimizers[0].zero_grad()
+    assert optimizers[0].skipped == 1 and optimizers[1].skipped == 0
+    after = [train(each, optimizer, 3, start=3) for each, optimizer in zip((spoilt, plain), optimizers, strict=True)]
+    assert after[0] == after[1]
+    for one, other in zip(spoilt.parameters(), plain.parameters(), strict=True):
         assert torch.equal(one, other)
 
 

@@ -258,7 +258,7 @@ class TestTools:
         assert Stages.of(dataclasses.replace(config, head_tokens=0), learns_output=True) == Stages(0, 0)
 
     def test_the_schedule_begins_when_all_may_learn(self):
-        config = dataclasses.replace(CONFIG, tokens=1_100, warmup_tokens=100, decay="linear", final_learning_rate=0.0)
+        config = dataclasses.replace(CONFIG, tokens=1_100, warmup_tokens=100, hold=0.0, final_learning_rate=0.0)
         stages = Stages(head_tokens=100)
         rates = [stages.rate(done, config) for done in (5, 10, 100, 101, 200, 650, 1_100)]
         assert rates == pytest.approx([0.5, 1.0, 1.0, 0.01, 1.0, 0.5, 0.0])

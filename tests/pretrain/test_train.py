@@ -20,6 +20,7 @@ from elmokit.pretrain.network import keyed_dropout
 from elmokit.pretrain.optim import OptimiserConfig, build_optimizer
 from elmokit.pretrain.recipes import RECIPES, TrainConfig, recipe_named
 from elmokit.pretrain.saving import Checkpoints
+from elmokit.pretrain.stepping import Stepper
 from elmokit.pretrain.train import train
 
 
@@ -145,6 +146,48 @@ def test_divergence_stops_with_the_last_good_checkpoint(texts, tiny, tmp_path, l
     assert {path: path.read_bytes() for path in tmp_path.glob("other.training/checkpoints/*")} == kept
     assert train([texts[0]], tmp_path / "other", config, tokenised=True, workers=1)  # as the message advises
     assert all(math.isfinite(line["loss"]) for line in losses(tmp_path / "other") if line["kind"] == "train")
+
+
+@pytest.fixture
+def spoilt_steps(monkeypatch):
+    """Makes a gradient of these steps infinite."""
+
+    def spoil(*numbers: int) -> None:
+        plain = Stepper.step
+
+        def step(stepper, prepared):
+            plain(stepper, prepared)
+            if prepared.number in numbers:
+                next(stepper.network.parameters()).grad.flatten()[0] = math.inf
+
+        monkeypatch.setattr(Stepper, "step", step)
+
+    return spoil
+
+
+def test_a_step_with_infinite_gradients_is_skipped_and_counted(texts, tiny, tmp_path, losses, spoilt_steps, capsys):
+    config, options = tiny(log_every=600), {"tokenised": True, "workers": 1}
+    train([texts[0]], tmp_path / "plain", config, **options)
+    assert "skipped" not in capsys.readouterr().out
+    spoilt_steps(9, 14)
+    assert train([texts[0]], tmp_path / "whole", config, **options)
+    assert "skipped     1 of the last 4 steps" in capsys.readouterr().out
+    plain, whole = (
+        [line for line in losses(tmp_path / name) if line["kind"] == "train"] for name in ("plain", "whole")
+    )
+    before = [line for line in whole if line["step"] < 9]
+    assert before and before == plain[: len(before)]
+    assert sum(line["skipped"] for line in whole) == 2 and sum(line["skipped"] for line in plain) == 0
+    assert all(math.isfinite(line["loss"]) for line in whole) and whole[-1]["loss"] < whole[0]["loss"]
+    while train([texts[0]], tmp_path / "halting", config, **options, minutes=0) is None:
+        pass  # one step a call
+    assert [line for line in losses(tmp_path / "halting") if line["kind"] == "train"] == whole
+
+
+def test_a_run_of_which_most_steps_are_skipped_stops(texts, tiny, tmp_path, spoilt_steps):
+    spoilt_steps(*range(5, 1000))
+    with pytest.raises(TrainingError, match=r"diverged: the gradients of 2 of the last 2 steps.*is kept"):
+        train([texts[0]], tmp_path / "model", tiny(), tokenised=True, workers=1)
 
 
 def test_weights_that_are_not_finite_are_never_written(texts, tiny, tmp_path, monkeypatch):

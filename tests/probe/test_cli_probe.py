@@ -81,9 +81,10 @@ def test_words_by_spelling_and_in_context(desk, capsys):
         (["pos"], "elmo probe pos --help"),
         (["pos", "--train", "gone.conllu", "--test", "test.conllu"], "gone.conllu does not exist"),
         (["pos", "--train", "vectors.txt", "--test", "test.conllu"], "vectors.txt:1: expected 10 columns"),
-        (["pos", *TREEBANKS], "no trained model (en-small) comes with this version"),
+        (["pos", *TREEBANKS, "--model", "gone"], "gone: no bundled model, folder or .zip has this name here"),
         (["pos", *TREEBANKS, "--model", "my-model", "--vectors", "train.conllu"], "train.conllu:1"),
         (["similarity", "--model", "my-model"], "FILE"),
+        (["similarity", "pairs.txt", "--model", "my-model", "--precision", "bfloat16"], "bfloat16"),
         (["similarity", "pairs.txt", "wic/../pairs.txt", "--model", "my-model"], "different names: they become"),
         (["words", "dog", "--model", "my-model"], "the model has no list of words with it"),
         (["words", "dog", "--text", "x", "--model", "my-model"], "--sentence and --text go together"),
@@ -97,6 +98,17 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, complaint, desk, capsy
     text = capsys.readouterr().err
     assert text.startswith("elmo: ") and text.count("\n") == 1
     assert complaint in text
+
+
+def test_a_bad_sentence_can_be_left_out(desk, capsys):
+    text = (desk / "train.conllu").read_text(encoding="utf-8")
+    (desk / "train.conllu").write_text(text.replace("2\tdog", "7\tdog", 1), encoding="utf-8")
+    command = ["probe", "pos", *TREEBANKS, "--model", "my-model"]
+    assert main(command) == 2
+    assert "train.conllu:3: expected word 2 of the sentence, found the number 7" in (told := capsys.readouterr().err)
+    assert "--skip-bad" in told
+    assert main([*command, "--skip-bad"]) == 0
+    assert "1 bad example skipped, the first: train.conllu:3" in capsys.readouterr().err
 
 
 def test_outputs_are_checked_before_the_work(desk, capsys):

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmokit import InputError
+from elmokit.labelled import Problems
 from elmokit.probe.cosines import nearest, pair_cosines
 from elmokit.probe.similarity import probe_similarity, read_rated_pairs, spearman
 from elmokit.probe.sources import StaticSource
@@ -43,6 +44,17 @@ def test_bad_pairs_are_refused_with_their_place(name, old, new, complaint, desk)
     with pytest.raises(InputError) as problem:
         read_wic("wic", "dev")
     assert complaint in str(problem.value)
+
+
+def test_bad_pairs_can_be_left_out(desk):
+    path = desk / "wic" / "dev" / "dev.data.txt"
+    whole = read_wic("wic", "dev")
+    path.write_text(path.read_text(encoding="utf-8").replace("1-1", "1-7", 1), encoding="utf-8")
+    problems = Problems(skips=True)
+    assert read_wic("wic", "dev", problems) == whole[1:]
+    (desk / "rated.txt").write_text("dog cat 5\ndog cat\ncat cow 4\n", encoding="utf-8")
+    assert len(read_rated_pairs("rated.txt", problems)) == 2
+    assert problems.num_bad == 2
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from elmokit import InputError
+from elmokit.labelled import Problems
 from elmokit.probe.frozen import Span
 from elmokit.probe.sense_data import Instance, read_sense_texts, read_wordnet
 from elmokit.probe.wsd import FIRST_SENSE, SenseMeans, f1_by_set, probe_senses
@@ -70,6 +71,22 @@ def test_bad_files_are_refused_with_their_place(name, old, new, complaint, desk)
         read_sense_texts(["little.data.xml"])
         read_wordnet("index.sense")
     assert complaint in str(problem.value)
+
+
+def test_bad_senses_can_be_left_out(desk):
+    """A sentence of JSON goes as a whole; an instance of XML becomes a word like any other."""
+    whole = read_sense_texts(["semcor.jsonl"]), read_sense_texts(["little.data.xml"])
+    for name, old, new in (("semcor.jsonl", RIVER, "bank"), ("little.data.xml", 'pos="NOUN"', 'pos="NN"')):
+        path = desk / name
+        path.write_text(path.read_text(encoding="utf-8").replace(old, new, 1), encoding="utf-8")
+    problems = Problems(skips=True)
+    train, test = read_sense_texts(["semcor.jsonl"], problems), read_sense_texts(["little.data.xml"], problems)
+    assert problems.num_bad == 2
+    assert problems.first is not None and problems.first.startswith("semcor.jsonl:2: expected a sense key")
+    assert len(train.sentences) == len(whole[0].sentences) - 1
+    assert test.sentences == whole[1].sentences
+    assert len(test.instances) == len(whole[1].instances) - 1
+    assert all(instance.span.sentence < len(train.sentences) for instance in train.instances)
 
 
 def test_empty_files_and_other_formats_are_refused(desk):

@@ -55,8 +55,8 @@ BAD = [
     ("a\nb\n", "last", ":1: expected a word and its label in column last, found 1 column"),
     ("a X\n", "3", ":1: expected a word and its label in column 3, found 2 column"),
     ("a X\n", "upos", ":1: column 'upos' is a name of CoNLL-U"),
-    ("1\ta\t_\tX\t_\t_\t_\t_\t_\t_\n2\tb\n", "upos", ":2: expected ten columns"),
-    ("1\ta\t_\tX\t_\t_\t_\t_\t_\t_\n", "tags", ":1: expected ten columns.*found column 'tags'"),
+    ("1\ta\t_\tX\t_\t_\t_\t_\t_\t_\n2\tb\n", "upos", ":2: expected 10 columns between tabs, found 2"),
+    ("1\ta\t_\tX\t_\t_\t_\t_\t_\t_\n", "tags", ":1: expected labels in one of.*found column 'tags'"),
 ]
 
 

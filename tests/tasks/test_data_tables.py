@@ -98,6 +98,12 @@ def test_the_format_is_recognised(name, text, tmp_path):
     assert example.label in ("pos", "3")
 
 
+def test_a_phrase_comes_once_a_file_and_a_sentence_as_often_as_it_stands(tmp_path):
+    path = made(tmp_path, "(3 (2 a) (4 film))\n(3 (2 a) (4 film))\n(2 (2 a) (1 film))\n")
+    found = pairs(read_trees(path, phrases=True))
+    assert found == [("3", "a film"), ("2", "a"), ("4", "film"), ("3", "a film"), ("2", "a film"), ("1", "film")]
+
+
 def test_phrases_are_learned_from_and_never_scored(tmp_path):
     path, config = made(tmp_path, TREE), ClassifyConfig(phrases=True)
     assert len(list(Classifier.read_train(path, config=config, problems=Problems()))) == 7

@@ -1,5 +1,7 @@
 import pytest
 import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from elmokit.errors import ConfigError
 from elmokit.tasks.recurrent import BiRecurrent, VariationalDropout
@@ -18,11 +20,34 @@ def test_rows_do_not_see_their_padding(kind):
     assert together.shape[2] == layer.output_dim == 6
 
 
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_equal_to_packed_rows(kind):
+    """Values and gradients of torch's own bidirectional layer over packed rows."""
+    torch.manual_seed(0)
+    layer, lengths = BiRecurrent(4, 3, kind=kind), [2, 6, 1]
+    theirs = (nn.LSTM if kind == "lstm" else nn.GRU)(4, 3, bidirectional=True, batch_first=True)
+    ours = layer.layers[0]
+    for name, weight in theirs.named_parameters():
+        direction = ours.backwards if name.endswith("_reverse") else ours.onwards
+        weight.data.copy_(getattr(direction, name.removesuffix("_reverse")))
+    words, others = (torch.randn(3, 6, 4, generator=torch.manual_seed(1), requires_grad=True) for _ in range(2))
+    packed = pack_padded_sequence(others, torch.tensor(lengths), batch_first=True, enforce_sorted=False)
+    expected = pad_packed_sequence(theirs(packed)[0], batch_first=True)[0]
+    found = layer(words, lengths)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+    upstream = torch.randn_like(expected)
+    found.backward(upstream)
+    expected.backward(upstream)
+    torch.testing.assert_close(words.grad, others.grad, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(ours.backwards.weight_hh_l0.grad, theirs.weight_hh_l0_reverse.grad, atol=1e-6, rtol=1e-5)
+
+
 def test_first_weights():
     lstm, gru = BiRecurrent(4, 3).layers[0], BiRecurrent(4, 3, kind="gru").layers[0]
-    assert lstm.bias_ih_l0.tolist() == [0] * 3 + [1] * 3 + [0] * 6
-    assert not gru.bias_ih_l0.any()
-    for gate in (*lstm.weight_hh_l0_reverse.chunk(4), *gru.weight_hh_l0.chunk(3)):
+    for direction in (lstm.onwards, lstm.backwards):
+        assert direction.bias_ih_l0.tolist() == [0] * 3 + [1] * 3 + [0] * 6
+    assert not gru.onwards.bias_ih_l0.any()
+    for gate in (*lstm.backwards.weight_hh_l0.chunk(4), *gru.onwards.weight_hh_l0.chunk(3)):
         torch.testing.assert_close(gate @ gate.T, torch.eye(3), atol=1e-5, rtol=0)
 
 

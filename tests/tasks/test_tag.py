@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmokit.errors import ConfigError, InputError, MissingExtra
+from elmokit.errors import ConfigError, InputError
 from elmokit.segment import RuleSegmenter
 from elmokit.tasks.base import load_task
 from elmokit.tasks.config import InputConfig, TrainingConfig
@@ -80,14 +80,15 @@ def test_the_loss_is_that_of_the_whole_sequence():
     sentence = NAMES[0]
     gold = to_iobes(sentence.labels)
     logits, _ = model._logits([sentence])
-    crf, numbers = model.crf, [model.labels.index(label) for label in gold]
-    score = crf.start_transitions[numbers[0]] + crf.end_transitions[numbers[-1]]
+    numbers = [model.labels.index(label) for label in gold]
+    start, follow, end = model.crf.scores()
+    score = start[numbers[0]] + end[numbers[-1]]
     score = score + sum(logits[0, place, number] for place, number in enumerate(numbers))
-    score = score + sum(crf.transitions[a, b] for a, b in zip(numbers, numbers[1:], strict=False))
-    total = crf.start_transitions + logits[0, 0]
+    score = score + sum(follow[a, b] for a, b in zip(numbers, numbers[1:], strict=False))
+    total = start + logits[0, 0]
     for place in range(1, 5):
-        total = torch.logsumexp(total.unsqueeze(1) + crf.transitions, 0) + logits[0, place]
-    total = torch.logsumexp(total + crf.end_transitions, 0)
+        total = torch.logsumexp(total.unsqueeze(1) + follow, 0) + logits[0, place]
+    total = torch.logsumexp(total + end, 0)
     assert model.loss([sentence]).item() == pytest.approx((total - score).item(), rel=1e-4)
 
 
@@ -108,13 +109,6 @@ def test_nothing_to_learn_and_nothing_to_read():
         tagger(NAMES).example_of("  ", segmenter=RuleSegmenter())
     with pytest.raises(ConfigError, match="dropout is 1"):
         TagConfig(INPUTS, dropout=1)
-
-
-def test_without_pytorch_crf(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "torchcrf", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'elmokit\[tasks\]'"):
-        tagger(NAMES)
-    assert tagger(NAMES, use_crf=False).crf is None
 
 
 def test_spans_survive_our_own_scheme():

@@ -45,6 +45,57 @@ def test_a_grid_is_run_once_and_written(tables, tmp_path, random_model, capsys):
     assert "14 runs, 0 of them to do" in capsys.readouterr().out
 
 
+@pytest.fixture
+def names(tmp_path):
+    """A folder of data with names alone, and the arguments that every grid over it needs."""
+    folder = tmp_path / "eval/ner/conll2003"
+    folder.mkdir(parents=True)
+    for part in ("train", "testa", "testb"):
+        (folder / f"eng.{part}").write_text(NAMES, encoding="utf-8")
+    return ["--data", str(tmp_path / "eval"), "--elmo", "none", "-o", str(tmp_path / "out"), "--jobs", "0"]
+
+
+QUICK = ["--", "--epochs", "3", "--set", "hidden=4", "--character-filters", "8"]
+
+
+def test_a_plan_says_what_comes_first(tables, tmp_path, names, capsys):
+    plan = tmp_path / "plan.txt"
+    plan.write_text("# seeds of names\nner glove 3\n\nner glove-share-0.1 2  # some\nner glove 3\n", encoding="utf-8")
+    assert tables.main(["six", "--plan", str(plan), *names, *QUICK]) == 0
+    shown = capsys.readouterr().out
+    assert "2 runs, 2 of them to do" in shown
+    assert shown.index("glove-3, ") < shown.index("glove-share-0.1-2, ")
+    assert "epochs 3, ended by epochs: f1 dev" in shown
+    assert tables.main(["six", "samples", "--plan", str(plan), "--report", *names]) == 0
+    assert "| ner | 100 % |" in capsys.readouterr().out
+    plan.write_text("ner glove\n", encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"plan\.txt:1: expected TASK VARIANT SEED"):
+        tables.main(["six", "--plan", str(plan), *names])
+
+
+def test_time_that_ends(tables, tmp_path, names, capsys):
+    """A run that began in time stops after an epoch, and the table says so; another is not begun."""
+    arguments = ["six", "--tasks", "ner", "--seeds", "0", *names, *QUICK]
+    clock = tables.Clock(1.5)
+    clock.took("ner", 80)
+    assert clock.has_time_for("ner")
+    clock.took("ner", 70)
+    clock.took("squad", 100)
+    assert clock.has_time_for("ner")
+    assert not clock.has_time_for("squad")
+    run = tables.Run("ner", "glove", 0)
+    given = tables.parsed(arguments)
+    assert tables.execute(run, given, 1e-4)
+    assert "epochs 1, ended by minutes" in tables.outcome(run, given, True, 1.0)
+    assert "see " in tables.outcome(run, given, False, 1.0)
+    assert tables.main([*arguments[: -len(QUICK)], "--report"]) == 0
+    shown = capsys.readouterr().out
+    assert " †" in shown
+    assert "† the time that was given ended a run" in shown
+    assert tables.main([*arguments[: -len(QUICK)], "--minutes", "0.5", *QUICK]) == 1
+    assert "no time left for" in capsys.readouterr().out
+
+
 def test_numbers_of_the_tables(tables):
     def run(seed, score, history):
         scores = {"f1": score}
@@ -53,12 +104,12 @@ def test_numbers_of_the_tables(tables):
     found = {
         "ner": {"glove": [run(0, 0.8, [0.7, 0.8]), run(1, 0.82, [0.82])], "elmo": [run(0, 0.9, [0.75, 0.85, 0.9])]}
     }
-    assert tables.cell(found, "ner", "glove") == "81.00 ± 1.41"
+    assert tables.cell(found, "ner", "glove") == "81.00 ± 1.41 (two seeds)"
     assert tables.cell(found, "ner", "elmo") == "90.00 (one seed)"
     assert tables.cell(found, "ner", "random") == "…"
     assert "47.4 %" in tables.six_table(found)  # (90 - 81) / (100 - 81)
     assert tables.passed(found, "ner", "glove", "elmo") == "2, 2"
-    assert "| ner | 100 % | 81.00 ± 1.41 | 90.00 (one seed) | 2, 2 |" in tables.samples_table(found)
+    assert "| ner | 100 % | 81.00 ± 1.41 (two seeds) | 90.00 (one seed) | 2, 2 |" in tables.samples_table(found)
 
 
 def test_the_options_of_variants(tables):
@@ -66,4 +117,5 @@ def test_the_options_of_variants(tables):
     assert tables.options_of("elmo-share-0.01", "m") == ["--elmo", "m", "--share", "0.01"]
     assert tables.options_of("at-both", "m")[-2:] == ["--elmo-at", "both"]
     assert tables.place_variant("ner", "input") == "elmo"
+    assert tables.Run("ner", "glove-share-0.1", 0).size == tables.Run("ner", "elmo-share-0.1", 1).size == "ner0.1"
     assert tables.place_variant("ner", "output") == "at-output"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 import torch
@@ -98,6 +99,18 @@ def test_it_stops_when_nothing_gets_better():
     results = train_task(classifier(), EXAMPLES, EXAMPLES, config=config, device="cpu")
     assert len(results.history) == 3
     assert results.best_epoch == 1
+
+
+def test_it_stops_when_time_is_up():
+    """After the first epoch, though all of the time has passed: there is always something to keep."""
+    patient = TrainingConfig(epochs=8, patience=8, minutes=1e-6)
+    results = train_task(classifier(), EXAMPLES, EXAMPLES, config=patient, device="cpu")
+    assert (len(results.history), results.best_epoch, results.ended_by) == (1, 1, "minutes")
+    long_ago = time.perf_counter() - 3600
+    for minutes, epochs, ended_by in ((59, 1, "minutes"), (120, 8, "epochs"), (0, 8, "epochs")):
+        config = TrainingConfig(epochs=8, patience=8, minutes=minutes)
+        results = train_task(classifier(), EXAMPLES, EXAMPLES, config=config, started=long_ago, device="cpu")
+        assert (len(results.history), results.ended_by) == (epochs, ended_by)
 
 
 def test_a_loss_that_is_no_number():

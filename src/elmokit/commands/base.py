@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-__all__ = ["DEFAULT_MODEL", "Command", "Model", "given_model", "say", "warn"]
+__all__ = ["DEFAULT_MODEL", "Command", "Model", "say", "warn"]
 
 DEFAULT_MODEL = "en-small"
 
@@ -33,19 +32,6 @@ class Command(ABC):
     @abstractmethod
     def run(self) -> None:
         """Do the work; a problem is raised, never printed."""
-
-
-def given_model(source: str) -> str:
-    """The source to load; when nobody named one and none is bundled, an error that says to."""
-    from elmokit.errors import InputError
-    from elmokit.io import bundled_names
-
-    if source == DEFAULT_MODEL and source not in bundled_names() and not Path(source).exists():
-        raise InputError(
-            f"no trained model ({DEFAULT_MODEL}) comes with this version, so one must be given: "
-            "--model SOURCE, a folder, a .zip or a hub id"
-        )
-    return source
 
 
 def say(text: str = "") -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, Model, given_model, say
+from elmokit.commands.base import DEFAULT_MODEL, Command, Model, say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,7 +61,7 @@ class Compare(Command):
                 f"expected {self.word!r} in at least two sentences, found it in {count} of {len(sentences)}: "
                 "give sentences that contain it as a separate word"
             )
-        embedder = Embedder.from_pretrained(given_model(self.model))
+        embedder = Embedder.from_pretrained(self.model)
         layers = embedder.embed([sentences[number] for number in found], layers="all")
         vectors = [layers_LWD[:, places[number][0]] for number, layers_LWD in zip(found, layers, strict=True)]
 

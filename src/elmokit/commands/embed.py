@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, Model, given_model, say, warn
+from elmokit.commands.base import DEFAULT_MODEL, Command, Model, say, warn
 
 if TYPE_CHECKING:
     from elmokit.embed.progress import Progress
@@ -96,7 +96,7 @@ class Embed(Command):
         from elmokit.embed.files import embed_files
 
         embedder = Embedder.from_pretrained(
-            given_model(self.model), device=_usable(self.device), precision=self.precision, state=self.state
+            self.model, device=_usable(self.device), precision=self.precision, state=self.state
         )
         with _bar() as show:
             report = embed_files(

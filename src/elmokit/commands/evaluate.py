@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, Model, given_model, say
+from elmokit.commands.base import DEFAULT_MODEL, Command, Model, say
 
 if TYPE_CHECKING:
     from elmokit.embed.lines import LineReader
@@ -57,7 +57,7 @@ class Evaluate(Command):
         from elmokit.language_model import LanguageModel
 
         reader = LineReader(self.files)
-        model = LanguageModel.from_pretrained(given_model(self.model))
+        model = LanguageModel.from_pretrained(self.model)
         start = time.perf_counter()
         result = model.perplexity(self._lines(reader), state=self.state, batch_size=self.batch_size)
         words_per_second = result.words / (time.perf_counter() - start)

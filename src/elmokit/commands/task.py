@@ -63,7 +63,7 @@ def _option(setting: Setting) -> tuple[str, Any, Any]:
 def _shown(setting: Setting) -> str:
     """The usual value, as it would be written on the command line; tasks may have their own."""
     if setting.name == "elmo":
-        return f"{DEFAULT_MODEL} if it is bundled"
+        return DEFAULT_MODEL
     part = TaskConfig().inputs if hasattr(TaskConfig().inputs, setting.name) else TrainingConfig()
     value = getattr(part, setting.name)
     shown = (
@@ -112,7 +112,7 @@ class TaskTrain(Command):
     def run(self) -> None:
         """Train, telling how it goes."""
         given = {setting.name: getattr(self.settings, setting.name) for setting in common_settings()}
-        if given["elmo"] is None and _is_bundled(DEFAULT_MODEL):
+        if given["elmo"] is None:
             given["elmo"] = DEFAULT_MODEL
         config, training = configured(self.task, given, self.set)
         from elmokit.tasks.train import train
@@ -244,12 +244,6 @@ class TaskPredict(Command):
 
 
 TASK_COMMANDS: dict[str, type[Command]] = {"train": TaskTrain, "evaluate": TaskEvaluate, "predict": TaskPredict}
-
-
-def _is_bundled(name: str) -> bool:
-    from elmokit.io import bundled_names
-
-    return name in bundled_names()
 
 
 def _split_at_blanks(text: str) -> list[list[Word]]:

@@ -141,9 +141,9 @@ class BiLM(nn.Module):
                 outputs = [output_NP + input_NP for output_NP, input_NP in zip(outputs, inputs, strict=True)]
             inputs = outputs
             layers.append(outputs)
-            hidden.append(torch.stack([final.hidden_BP for _, final in results]))
-            cell.append(torch.stack([final.cell_BH for _, final in results]))
-        return layers, BilmState(torch.stack(hidden), torch.stack(cell))
+            hidden += [final.hidden_BP for _, final in results]
+            cell += [final.cell_BH for _, final in results]
+        return layers, BilmState(*(torch.stack(part).unflatten(0, (-1, 2)) for part in (hidden, cell)))
 
     def _weights(self, number: int) -> list[LstmpWeights]:
         """The weights of layer `number`, forward then backward."""

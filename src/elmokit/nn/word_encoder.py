@@ -63,7 +63,7 @@ class WordEncoder(nn.Module):
         blocks = [ids_NC] if isinstance(ids_NC, Tensor) else list(ids_NC)
         features = []
         if self.words is not None:
-            features.append(self.words(torch.cat([block[:, 0] for block in blocks])))
+            features.append(self.words(torch.cat([block[:, 0] for block in blocks]).long()))
             blocks = [block[:, 1:] for block in blocks]
         if self.characters is not None:
             features.append(self.characters(blocks, trims=trims, precision=self.precision))
@@ -139,9 +139,8 @@ class CharCnn(nn.Module):
         self, ids_NC: Tensor | Sequence[Tensor], *, trims: bool = True, precision: Precision = "float32"
     ) -> Tensor:
         """Features (N, F) of the words with these character ids, in one block or several of different widths."""
-        blocks = [ids_NC] if isinstance(ids_NC, Tensor) else ids_NC
-        features = [self._convolved(block, trims=trims) for block in blocks]
-        features_NF = features[0] if len(features) == 1 else torch.cat(features)
+        blocks = [ids_NC] if isinstance(ids_NC, Tensor) else list(ids_NC)
+        features_NF = self._convolved(blocks, trims=trims)
         for highway in self.highways:
             assert isinstance(highway, Highway)
             features_NF = highway(features_NF, precision=precision)
@@ -151,19 +150,30 @@ class CharCnn(nn.Module):
         convolutions = [each for each in self.convolutions if isinstance(each, nn.Conv1d)]
         return [(each.weight, each.bias) for each in convolutions if each.bias is not None]
 
-    def _convolved(self, ids_NC: Tensor, *, trims: bool) -> Tensor:
+    def _convolved(self, blocks: Sequence[Tensor], *, trims: bool) -> Tensor:
         """Features (N, F) before the highways: the largest value of each channel over all positions of a word."""
-        fits = ids_NC.device.type == "cpu" and ids_NC.shape[1] >= self.widest_filter
+        fits = all(block.device.type == "cpu" and block.shape[1] >= self.widest_filter for block in blocks)
         if fits and has_tables(self.embedding, self._filters()):
-            return character_features(ids_NC, self.embedding, self._filters(), rectifies=self.activation == "relu")
-        ids_NT = ids_NC[:, : kept_columns(ids_NC, self.widest_filter)] if trims else ids_NC
+            rectifies = self.activation == "relu"
+            return _joined(
+                [character_features(b, self.embedding, self._filters(), rectifies=rectifies) for b in blocks]
+            )
+        if trims:
+            blocks = [block[:, : kept_columns(block, self.widest_filter)] for block in blocks]
         # Id 0 stands for "no word" and is a vector of zeros. In-word padding is a symbol like any other: its vector
         # is learned and takes part in the convolutions, so nothing may be masked here.
         table = F.pad(self.embedding, (0, 0, 1, 0))
-        characters_NTE = _looked_up(ids_NT, table)
-        pooled = [_convolve_and_pool(characters_NTE, convolution) for convolution in self.convolutions]
-        features_NF = torch.cat(pooled, dim=1)
-        return features_NF.relu() if self.activation == "relu" else features_NF.tanh()
+        # All characters are looked up at once, so that what comes back to the table is summed once.
+        characters = _looked_up(_joined([block.flatten() for block in blocks]).long(), table)
+        parts = characters.split([block.numel() for block in blocks])
+        words = [part.view(*block.shape, -1) for part, block in zip(parts, blocks, strict=True)]
+        # A bias moves all positions alike: it is added to their maximum, for all filters and blocks at once.
+        pooled_NF = _pooled(words, [weight for weight, _ in self._filters()])
+        return _activated(pooled_NF, torch.cat([bias for _, bias in self._filters()]), self.activation)
+
+
+def _joined(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=dim)
 
 
 def _looked_up(ids: Tensor, table_SE: Tensor) -> Tensor:
@@ -174,17 +184,25 @@ def _looked_up(ids: Tensor, table_SE: Tensor) -> Tensor:
     return F.embedding(ids, table_SE)
 
 
-def _convolve_and_pool(characters_NTE: Tensor, convolution: nn.Module) -> Tensor:
-    """The largest value (N, K) of each channel of a convolution over all positions of a word."""
-    assert isinstance(convolution, nn.Conv1d)
-    weight, bias = convolution.weight, convolution.bias
-    if why_no_triton(characters_NTE.device, characters_NTE.dtype) is None and weight.dtype == characters_NTE.dtype:
-        from elmokit.nn.kernels.char_cnn import convolve_and_pool, fits
+def _pooled(words: Sequence[Tensor], filters: Sequence[Tensor]) -> Tensor:
+    """The largest value (N, F) of each channel of each filter (K, E, w) over all positions of a word (N, T, E)."""
+    if why_no_triton(words[0].device, words[0].dtype) is None and filters[0].dtype == words[0].dtype:
+        from elmokit.nn.kernels import char_filters
 
-        if fits(characters_NTE, weight):
-            assert bias is not None
-            return convolve_and_pool(characters_NTE, weight, bias)
-    return convolution(characters_NTE.transpose(1, 2)).amax(dim=2)
+        if char_filters.fits(words, filters):
+            return char_filters.pooled(words, filters)
+    convolved = [[F.conv1d(block.transpose(1, 2), weight).amax(dim=2) for weight in filters] for block in words]
+    return _joined([_joined(channels, dim=1) for channels in convolved])
+
+
+def _activated(features_NF: Tensor, bias_F: Tensor, activation: str) -> Tensor:
+    if activation != "relu":
+        return (features_NF + bias_F).tanh()
+    if why_no_triton(features_NF.device, features_NF.dtype) is None and bias_F.dtype == features_NF.dtype:
+        from elmokit.nn.kernels.highway import add_and_rectify
+
+        return add_and_rectify(features_NF, bias_F)
+    return (features_NF + bias_F).relu()
 
 
 class Highway(nn.Module):
@@ -207,6 +225,11 @@ class Highway(nn.Module):
         gate, transform = (self.gate.weight, self.gate.bias), (self.transform.weight, self.transform.bias)
         if can_run(features_NF, *gate, *transform):
             return packed_highway(features_NF, gate, transform, precision=precision)
+        dtypes = {part.dtype for part in (features_NF, *gate, *transform)}
+        if len(dtypes) == 1 and why_no_triton(features_NF.device, features_NF.dtype) is None:
+            from elmokit.nn.kernels import highway
+
+            return highway.highway(features_NF, gate, transform)
         return torch.lerp(features_NF, self.transform(features_NF).relu(), self.gate(features_NF).sigmoid())
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.errors import OutputError
+from elmokit.pretrain.optim import Optimiser
 from elmokit.pretrain.stepping import Stepper
 
 __all__ = ["Journal", "Meter", "Report"]
@@ -60,16 +61,18 @@ class Journal:
 class Meter:
     """Loss and speed since the last line of the log.
 
-    The sums of the loss lie in the stepper, on its device; here stands how many words they are of.
+    The sums of the loss lie in the stepper, and how many steps moved nothing in the optimiser, both on their device;
+    here stands of how many words and steps they are.
 
     Arguments:
         stepper: sums the losses.
+        optimizer: counts the steps that moved nothing.
         total: adds numbers up over all processes.
     """
 
-    def __init__(self, stepper: Stepper, total: Callable[[list[float]], list[float]]) -> None:
-        self._stepper, self._total = stepper, total
-        self._tokens = 0
+    def __init__(self, stepper: Stepper, optimizer: Optimiser, total: Callable[[list[float]], list[float]]) -> None:
+        self._stepper, self._optimizer, self._total = stepper, optimizer, total
+        self._tokens, self._steps = 0, 0
         self.restart_clock()
 
     def follow(self, stepper: Stepper) -> None:
@@ -77,8 +80,9 @@ class Meter:
         self._stepper = stepper
 
     def count(self, tokens: int) -> None:
-        """So many words of all processes together were just read."""
+        """A step of so many words, of all processes together, was just made."""
         self._tokens += tokens
+        self._steps += 1
         self._timed_tokens += tokens
 
     def restart_clock(self) -> None:
@@ -86,26 +90,32 @@ class Meter:
         self._since, self._timed_tokens = time.monotonic(), 0
 
     def read(self) -> dict[str, float]:
-        """Mean loss of both directions and speed since this was last asked, and start anew."""
+        """Mean loss of both directions, steps, skipped ones and speed since this was last asked, and start anew."""
         forward, backward = self._sums()
-        tokens, self._tokens = self._tokens, 0
+        steps, skipped = self._steps, int(self._optimizer.skipped)
+        tokens, self._tokens, self._steps = self._tokens, 0, 0
         self._stepper.loss_sums_2.zero_()
+        self._optimizer.skipped.zero_()
         speed = self._timed_tokens / max(1e-9, time.monotonic() - self._since)
         self.restart_clock()
         return {
             "loss": (forward + backward) / (2 * tokens),
             "forward": forward / tokens,
             "backward": backward / tokens,
+            "steps": steps,
+            "skipped": skipped,
             "words_per_second": round(speed),
         }
 
     def state(self) -> dict[str, Any]:
         """What a resumed run needs to make the same next line."""
-        return {"sums": self._sums(), "tokens": self._tokens}
+        skipped = int(self._optimizer.skipped)  # all processes see the same gradients, and count the same
+        return {"sums": self._sums(), "tokens": self._tokens, "steps": self._steps, "skipped": skipped}
 
     def go_on_from(self, state: dict[str, Any], *, is_first: bool) -> None:
         """Take a state up again; what all processes had lost, the first takes."""
-        self._tokens = state["tokens"]
+        self._tokens, self._steps = state["tokens"], state.get("steps", 0)
+        self._optimizer.skipped.fill_(state.get("skipped", 0))  # older checkpoints have no such counts
         if is_first:
             self._stepper.loss_sums_2 += self._stepper.loss_sums_2.new_tensor(state["sums"])
 

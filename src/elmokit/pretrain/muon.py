@@ -9,7 +9,9 @@ cut first: the gates mean different things. Filters of a convolution are rows of
 
 All matrices of one shape go through the Newton–Schulz steps together, and small ones are padded with zeros to the
 shape of others (which changes nothing: zero rows and columns stay zero), because a GPU spends far more time on starting
-many small products than on computing them. Nothing here waits for the device.
+many small products than on computing them. Nothing here waits for the device. What surrounds the products is written
+twice: in torch's operations, which say what is meant, and for GPUs in `nn/kernels/momentum.py`, which is tested to be
+the same.
 
 Shapes: B matrices of a batch, R rows, C columns, R <= C.
 """
@@ -24,10 +26,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from elmokit.nn.engines import why_no_triton
+
 __all__ = ["Muon", "newton_schulz"]
 
 # x (a + b x² + c x⁴) drives every singular value in (0, 1] into about 0.7..1.2 in five steps (Jordan et al. 2024).
 _LINEAR, _CUBIC, _QUINTIC = 3.4445, -4.7750, 2.0315
+GPU_DTYPE = torch.bfloat16  # of these steps: accurate enough, and many times faster
 # Matrices of one shape are padded to another only where they then hold no more numbers than this together.
 _PADDED_NUMBERS = 2**18
 
@@ -42,6 +47,10 @@ class Muon(torch.optim.Optimizer):
         lr: the learning rate.
         momentum: share of the old momentum that is kept.
         steps: Newton–Schulz steps.
+
+    Attributes:
+        factor: a number on the device with which gradients are multiplied, to clip them; 1 if unset.
+        is_lost: a bool on the device; where it is true, a step leaves weights and momenta as they are.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.zeros(4, 8))
@@ -63,6 +72,8 @@ class Muon(torch.optim.Optimizer):
     ) -> None:
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "steps": steps, "parts": 1, "rate": 1}
         super().__init__(list(groups), defaults)
+        self.factor: Tensor | None = None
+        self.is_lost: Tensor | None = None
         self._batches: dict[tuple[int, ...], list[_Batch]] = {}
 
     @torch.no_grad()
@@ -79,22 +90,32 @@ class Muon(torch.optim.Optimizer):
                 self.state[weight]["momentum"] = torch.zeros_like(weight)
         gradients = [weight.grad for weight in weights]
         momenta = [self.state[weight]["momentum"] for weight in weights]
+        batches, rate = self._batches_of(active), first["lr"]
+        factor = weights[0].new_ones(()) if self.factor is None else self.factor
+        is_lost = torch.zeros_like(factor, dtype=torch.bool) if self.is_lost is None else self.is_lost
+        if why_no_triton(weights[0].device, weights[0].dtype) is None:
+            rate = rate if isinstance(rate, Tensor) else torch.full_like(factor, rate)
+            for batch in batches:
+                batch.move(gradients, momenta, weights, factor, is_lost, rate, first["momentum"], first["steps"])
+            return
+        # A momentum that meets itself stays where it is.
+        gradients = [torch.where(is_lost, m, g * factor) for m, g in zip(momenta, gradients, strict=True)]
         torch._foreach_lerp_(momenta, gradients, 1 - first["momentum"])
         updates = torch._foreach_lerp(gradients, momenta, first["momentum"])  # Nesterov: look one step ahead
         for weight, group in active:
             if group["weight_decay"]:
-                weight.mul_(1 - group["lr"] * group["rate"] * group["weight_decay"])
-        for batch in self._batches_of(active):
+                weight.mul_(torch.where(is_lost, 1.0, 1 - rate * group["rate"] * group["weight_decay"]))
+        for batch in batches:
             orthogonal_BRC = newton_schulz(batch.gather(updates), steps=first["steps"])
-            # The rate may be a tensor, which a recorded step reads anew at every replay.
-            batch.subtract(orthogonal_BRC * (batch.sizes_B11 * first["lr"]), weights)
+            batch.subtract(orthogonal_BRC * (batch.sizes_B * torch.where(is_lost, 0.0, rate)).view(-1, 1, 1), weights)
 
     def _batches_of(self, active: list[tuple[Tensor, dict[str, Any]]]) -> list[_Batch]:
         """The batches of these weights; made once, and again only when other weights learn."""
         key = tuple(id(weight) for weight, _ in active)
         if key not in self._batches:
             places = [
-                _Place(number, p.shape, group["parts"], group["rate"]) for number, (p, group) in enumerate(active)
+                _Place(number, p.shape, group["parts"], group["rate"], group["weight_decay"])
+                for number, (p, group) in enumerate(active)
             ]
             shapes = shared_shapes([place.shape for place in places for _ in range(place.parts)])
             grouped: dict[tuple[int, int], list[_Place]] = {}
@@ -106,19 +127,18 @@ class Muon(torch.optim.Optimizer):
 
 
 def newton_schulz(matrices_BRC: Tensor, *, steps: int = 5) -> Tensor:
-    """The nearest orthogonal matrices, nearly: singular values end up between about 0.7 and 1.2, float32.
-
-    Runs in bfloat16 on a GPU, where it is accurate enough and many times faster, and in float32 elsewhere.
-    """
+    """The nearest orthogonal matrices, nearly: singular values end up between about 0.7 and 1.2, float32."""
     lengths_B11 = torch.linalg.vector_norm(matrices_BRC, dim=(1, 2), keepdim=True)
     x_BRC = matrices_BRC / (lengths_B11 + 1e-7)
-    if x_BRC.is_cuda:
-        x_BRC = x_BRC.bfloat16()
+    return _orthogonal(x_BRC.to(GPU_DTYPE) if x_BRC.is_cuda else x_BRC, steps).float()
+
+
+def _orthogonal(x_BRC: Tensor, steps: int) -> Tensor:
     for _ in range(steps):
         square_BRR = torch.bmm(x_BRC, x_BRC.mT)
         odd_BRR = torch.baddbmm(square_BRR, square_BRR, square_BRR, beta=_CUBIC, alpha=_QUINTIC)
         x_BRC = torch.baddbmm(x_BRC, odd_BRR, x_BRC, beta=_LINEAR)
-    return x_BRC.float()
+    return x_BRC
 
 
 def shared_shapes(shapes: Sequence[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, int]]:
@@ -147,6 +167,7 @@ class _Place(NamedTuple):
     weight_shape: torch.Size
     parts: int
     rate: float
+    decay: float
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -173,7 +194,43 @@ class _Batch:
         self.shape = shape
         self.places = places
         sizes = [0.2 * math.sqrt(max(place.shape)) * place.rate for place in places for _ in range(place.parts)]
-        self.sizes_B11 = torch.tensor(sizes, device=device).view(-1, 1, 1)
+        decays = [place.rate * place.decay for place in places for _ in range(place.parts)]
+        self.sizes_B, self.decays_B = torch.tensor(sizes, device=device), torch.tensor(decays, device=device)
+        self._table: tuple[list[list[int]], Tensor] | None = None
+
+    def move(
+        self,
+        gradients: Sequence[Tensor],
+        momenta: Sequence[Tensor],
+        weights: Sequence[Tensor],
+        factor: Tensor,
+        is_lost: Tensor,
+        rate: Tensor,
+        momentum: float,
+        steps: int,
+    ) -> None:
+        """All that a step does to these matrices, by Triton's kernels."""
+        from elmokit.nn.kernels import momentum as kernels
+
+        table_B7 = self._table_of(gradients, momenta, weights)
+        updates_BRC, squares_BT = kernels.mix(table_B7, self.shape, factor, is_lost, momentum)
+        x_BRC = kernels.normalised(updates_BRC, squares_BT, GPU_DTYPE)
+        kernels.subtract(table_B7, _orthogonal(x_BRC, steps), self.sizes_B, self.decays_B, rate, is_lost)
+
+    def _table_of(self, *tensors: Sequence[Tensor]) -> Tensor:
+        """Where the matrices inside these tensors lie, on the device; copied there only when it has changed."""
+        rows = []
+        for place in self.places:
+            members = [each[place.number] for each in tensors]
+            assert all(member.is_contiguous() for member in members), "a matrix with gaps has no one address"
+            views = [place.view(member) for member in members]
+            for part in range(place.parts):
+                rows.append([view[part].data_ptr() for view in views] + [*views[0].shape[1:], *views[0].stride()[1:]])
+        if self._table is None or self._table[0] != rows:
+            table = torch.tensor(rows)
+            on_gpu = self.sizes_B.is_cuda
+            self._table = rows, table.pin_memory().to(self.sizes_B.device, non_blocking=True) if on_gpu else table
+        return self._table[1]
 
     def gather(self, tensors: Sequence[Tensor]) -> Tensor:
         """The matrices (B, R, C) inside these tensors, padded with zeros where they are smaller."""

@@ -12,7 +12,6 @@ for forward and backward.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +22,7 @@ from torch.func import functional_call
 
 from elmokit.config import ElmoConfig
 from elmokit.nn.bilm import BiLM, BilmState
+from elmokit.nn.engines import why_no_triton
 from elmokit.nn.softmax import OutputLayer
 from elmokit.nn.word_encoder import WordEncoder
 from elmokit.pretrain.batches import Batch
@@ -91,7 +91,12 @@ class LanguageModelNetwork(nn.Module):
         return BilmState.zeros(self.config.lstm, num_rows, like=like)
 
     def forward(
-        self, inputs: StepInputs, state: BilmState, loss: Loss | None = None, seed: Tensor | None = None
+        self,
+        inputs: StepInputs,
+        state: BilmState,
+        loss: Loss | None = None,
+        seed: Tensor | None = None,
+        weights: dict[str, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor, BilmState]:
         """Summed negative log-likelihood, that of each direction (2, without gradients), and the state after the step.
 
@@ -100,29 +105,34 @@ class LanguageModelNetwork(nn.Module):
             state: what each row starts from.
             loss: the full softmax unless given, or a sampled one with this step's negatives.
             seed: a number of this step (an integer tensor), from which dropout is drawn; `None` for no dropout.
+            weights: what `cast_weights` gave, if the caller wants the gradients of these.
         """
         loss = self.softmax.full_losses if loss is None else loss
-        outputs, state = self.predictions(inputs, state, seed)
+        outputs, state = self.predictions(inputs, state, seed, weights)
         total, losses_M = loss(torch.cat(outputs), inputs.targets_2N.flatten())
         return total, losses_M.view(2, -1).sum(1), state
 
     def predictions(
-        self, inputs: StepInputs, state: BilmState, seed: Tensor | None = None
+        self,
+        inputs: StepInputs,
+        state: BilmState,
+        seed: Tensor | None = None,
+        weights: dict[str, Tensor] | None = None,
     ) -> tuple[list[Tensor], BilmState]:
         """What the top layers of both directions say (N, P), from which the output layer predicts."""
-        return functional_call(
-            self.body,
-            _cast(dict(self.body.named_parameters()), self.dtype),
-            (inputs, state, self._dropout(inputs.keys_N, seed)),
-        )
+        weights = self.cast_weights() if weights is None else weights
+        return functional_call(self.body, weights, (inputs, state, self._dropout(inputs.keys_N, seed)))
+
+    def cast_weights(self) -> dict[str, Tensor]:
+        """The weights of encoder and stacks in the dtype they are computed in."""
+        return _cast(dict(self.body.named_parameters()), self.dtype)
 
     def _dropout(self, keys_N: Tensor, seed: Tensor | None) -> Dropout | None:
         if seed is None or self.dropout == 0:
             return None
 
         def drop(values_NP: Tensor, layer: int, direction: int) -> Tensor:
-            place = seed * 64 + (2 * layer + direction)
-            return keyed_dropout(values_NP, keys_N, seed=place, rate=self.dropout)
+            return keyed_dropout(values_NP, keys_N, seed=seed, place=2 * layer + direction, rate=self.dropout)
 
         return drop
 
@@ -191,19 +201,19 @@ class _Gathered(torch.autograd.Function):
         return d_vectors_UP.index_add_(0, words_M, d_words_MP.to(exact)).to(d_words_MP.dtype), None
 
 
-def keyed_dropout(values_NP: Tensor, keys_N: Tensor, *, seed: Tensor, rate: float) -> Tensor:
-    """Dropout whose mask follows from (seed, key of the word, feature) alone.
+def keyed_dropout(values_NP: Tensor, keys_N: Tensor, *, seed: Tensor, rate: float, place: int = 0) -> Tensor:
+    """Dropout whose mask follows from (seed, place in the network below 64, key of the word, feature) alone.
 
     Ranks that share a batch, and a run that is resumed, then drop exactly what one uninterrupted process would.
     """
-    # Odd multipliers spread seeds and keys over all 64 bits before the upper half is taken.
-    mixed_N = ((seed * 0x1E3779B97F4A7C15 + keys_N) * 0x2545F4914F6CDD1D) >> 32
-    hashes_N = _scramble(mixed_N.to(torch.int32))
     threshold, scale = int(rate * 2**24), 1 / (1 - rate)
-    if values_NP.is_cuda and importlib.util.find_spec("triton") is not None:
+    if why_no_triton(values_NP.device, values_NP.dtype) is None:
         from elmokit.nn.kernels import keyed_dropout as kernel
 
-        return kernel.keyed_dropout(values_NP, hashes_N, threshold, scale)
+        return kernel.keyed_dropout(values_NP, keys_N, seed, place, threshold, scale)
+    # Odd multipliers spread seeds and keys over all 64 bits before the upper half is taken.
+    mixed_N = (((seed * 64 + place) * 0x1E3779B97F4A7C15 + keys_N.long()) * 0x2545F4914F6CDD1D) >> 32
+    hashes_N = _scramble(mixed_N.to(torch.int32))
     features_P = torch.arange(values_NP.shape[1], dtype=torch.int32, device=values_NP.device)
     kept_NP = (_scramble(hashes_N.unsqueeze(1) + features_P * 0x3C6EF372) & 0xFFFFFF) >= threshold
     return values_NP * (kept_NP.to(values_NP.dtype) * scale)

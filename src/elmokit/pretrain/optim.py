@@ -6,6 +6,9 @@ Arrives: a network with gradients. Leaves: the network, moved, and the norm of i
 encoder and LSTMs, AdamW everything else (tables, output layer, biases); AdamW alone and bilm-tf's Adagrad are the
 alternatives. Parameters belong to layer groups, from the words at the bottom to the output layer at the top, which is
 what ULMFiT's two tools need: learning rates that fall from group to group, and unfreezing one group after another.
+
+A step whose gradients are not finite moves nothing. Through a long sentence a gradient may grow beyond all numbers
+though loss and weights are healthy; clipped, it would be 0 × inf = NaN and poison every weight.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from elmokit.nn.lstmp import Lstmp
 from elmokit.nn.softmax import OutputLayer
 from elmokit.pretrain.muon import Muon
 
-__all__ = ["Optimiser", "OptimiserConfig", "build_optimizer", "clip_gradients", "layer_groups"]
+__all__ = ["Optimiser", "OptimiserConfig", "build_optimizer", "clipping", "layer_groups"]
 
 Kind = Literal["muon", "adamw", "adagrad"]
 
@@ -83,6 +86,9 @@ def build_optimizer(network: nn.Module, config: OptimiserConfig) -> Optimiser:
 class Optimiser:
     """Moves the parameters of a network.
 
+    Attributes:
+        skipped: how many steps moved nothing because their gradients were not finite, until somebody sets it to 0.
+
     Example:
         >>> network = nn.ModuleDict({"highway": nn.Linear(4, 4), "softmax": nn.Linear(4, 9)})
         >>> optimizer = build_optimizer(network, OptimiserConfig())
@@ -103,6 +109,8 @@ class Optimiser:
         self._muon = self._build_muon(to_muon) if to_muon else None
         rest = [name for name in self._parameters if name not in to_muon]
         self._rest = self._build_rest(rest) if rest else None
+        device = next(iter(self._parameters.values())).device
+        self.skipped = torch.zeros((), dtype=torch.int64, device=device)
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -119,9 +127,11 @@ class Optimiser:
 
         Hundreds of small launches then cost the host next to nothing. Learning rates are tensors from now on.
         """
+        rates: dict[float, Tensor] = {}  # equal ones share a tensor: each is a launch of its own at every step
         for optimizer in self._both():
             for group in optimizer.param_groups:
-                group["lr"] = torch.tensor(float(group["lr"]), device=group["params"][0].device)
+                rate = torch.tensor(float(group["lr"]), device=self.skipped.device)
+                group["lr"] = rates.setdefault(self._rate(optimizer, group), rate)
                 group["capturable"] = True
             for state in optimizer.state.values():  # AdamW counts its steps on the device then
                 if "step" in state:
@@ -141,21 +151,41 @@ class Optimiser:
     def _both(self) -> list[torch.optim.Optimizer]:
         return [optimizer for optimizer in (self._muon, self._rest) if optimizer is not None]
 
+    def _rate(self, optimizer: torch.optim.Optimizer, group: dict[str, Any], lr_scale: float = 1.0) -> float:
+        if optimizer is self._muon:
+            return self.config.muon_learning_rate * lr_scale  # it multiplies with the group's own
+        return self.config.learning_rate * lr_scale * group["rate"]
+
     def _set_rates(self, lr_scale: float) -> None:
+        tensors: dict[Tensor, float] = {}
         for optimizer in self._both():
-            base = self.config.muon_learning_rate if optimizer is self._muon else self.config.learning_rate
             for group in optimizer.param_groups:
-                rate = base * lr_scale * (1.0 if optimizer is self._muon else group["rate"])
+                rate = self._rate(optimizer, group, lr_scale)
                 if isinstance(group["lr"], Tensor):
-                    group["lr"].fill_(rate)
+                    tensors[group["lr"]] = rate
                 else:
                     group["lr"] = rate
+        for tensor, rate in tensors.items():
+            tensor.fill_(rate)
 
     def _move(self) -> Tensor:
         gradients = [p.grad for p in self._parameters.values() if p.grad is not None]
-        norm = clip_gradients(gradients, self.config.clip_norm, scale=self.config.loss_scale)
-        for optimizer in self._both():
-            optimizer.step()
+        norm, factor = clipping(gradients, self.config.clip_norm, scale=self.config.loss_scale)
+        is_lost = ~(norm < float("inf"))  # nor is NaN
+        self.skipped += is_lost
+        if self._muon is not None:
+            self._muon.factor, self._muon.is_lost = factor, is_lost
+            self._muon.step()
+        if self._rest is not None:
+            own = [p.grad for group in self._rest.param_groups for p in group["params"] if p.grad is not None]
+            torch._foreach_mul_(own, factor)
+            if isinstance(self._rest, torch.optim.Adagrad):  # moved by gradients alone, and knows no other way
+                for gradient in own:
+                    gradient.masked_fill_(is_lost, 0)
+            else:
+                # torch's name for it: AdamW then leaves all as it is.
+                self._rest.found_inf = is_lost.float()  # pyright: ignore[reportAttributeAccessIssue]
+            self._rest.step()
         return norm
 
     def zero_grad(self) -> None:
@@ -229,28 +259,29 @@ class Optimiser:
             for decays in (True, False):
                 members = [n for n in self._members[group] if n in names and (n in self._matrices) == decays]
                 if members:
-                    decay = self.config.weight_decay if decays else 0.0
                     params = [self._parameters[name] for name in members]
-                    groups.append({"params": params, "rate": rate, "weight_decay": decay})
+                    settings = {"rate": rate, "weight_decay": self.config.weight_decay if decays else 0.0}
+                    if groups and groups[-1] == {**settings, "params": groups[-1]["params"]}:
+                        groups[-1]["params"] += params  # every group is some launches more
+                    else:
+                        groups.append({"params": params, **settings})
         if self.config.optimiser == "adagrad":
             # TensorFlow's: the sum of squares starts at 1, and nothing is added to its root.
             return torch.optim.Adagrad(groups, initial_accumulator_value=1.0, eps=0.0)
         return torch.optim.AdamW(groups, betas=self.config.betas, eps=self.config.epsilon, fused=True)
 
 
-def clip_gradients(gradients: list[Tensor], bound: float | None, *, scale: float = 1.0) -> Tensor:
-    """Multiply by `scale`, then shrink all gradients by one factor so that their joint norm is at most `bound`.
+def clipping(gradients: list[Tensor], bound: float | None, *, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+    """The joint norm of these gradients times `scale`, and the factor that makes it at most `bound` (and has `scale`).
 
-    Gives the norm before shrinking, as a tensor: asking for its value here would make the device stop at every step.
+    Both are tensors: asking for their values here would make the device stop at every step.
     """
     if not gradients:
-        return torch.zeros(())
+        return torch.zeros(()), torch.ones(())
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))) * scale
-    if bound is not None:
-        torch._foreach_mul_(gradients, scale * (bound / (norm + 1e-6)).clamp(max=1.0))
-    elif scale != 1:
-        torch._foreach_mul_(gradients, scale)
-    return norm
+    if bound is None:
+        return norm, torch.full_like(norm, scale)
+    return norm, scale * (bound / (norm + 1e-6)).clamp(max=1.0)
 
 
 def layer_groups(network: nn.Module) -> dict[str, list[str]]:

@@ -111,9 +111,9 @@ class TrainConfig:
     muon_learning_rate: float = 4e-3
     weight_decay: float = 0.0
     warmup_tokens: int = 6_000_000
-    decay: Decay = "cosine"
-    final_learning_rate: float = 0.02
-    hold: float = 0.0
+    decay: Decay = "linear"
+    final_learning_rate: float = 0.001
+    hold: float = 0.5
     output_rate: float = 1.0
     second_beta: float = 0.999
     average_tokens: int = 0
@@ -189,8 +189,11 @@ def tiny_cpu() -> TrainConfig:
 
 
 def small() -> TrainConfig:
-    """The published small size (13.6 M parameters): the recipe of the bundled English model."""
-    return TrainConfig(model=unclipped(ElmoConfig.small()))
+    """The published small size (13.6 M parameters): the recipe of the bundled English model.
+
+    Without dropout: so small a model does not learn a hundred million words by heart (LOG.md).
+    """
+    return TrainConfig(model=unclipped(ElmoConfig.small()), dropout=0.0)
 
 
 def medium() -> TrainConfig:
@@ -219,6 +222,7 @@ def bilm_tf() -> TrainConfig:
         clip_norm=10.0,
         warmup_tokens=0,
         decay="constant",
+        hold=0.0,
     )
 
 

@@ -76,7 +76,7 @@ class Run:
         self.learning = self.optimizer.groups
         self.stepper = built_stepper(config, self.network, corpus, self.reader, place)
         self.average = WeightAverage(self.network, tokens=config.average_tokens) if config.average_tokens else None
-        self.meter = Meter(self.stepper, place.total)
+        self.meter = Meter(self.stepper, self.optimizer, place.total)
         self.journal = Journal(folder / "log.jsonl", report)
         self.checkpoints = Checkpoints(folder / "checkpoints")
         self.held_out: HeldOut | None = None
@@ -210,7 +210,12 @@ class Run:
 
     def _log(self, bar: tqdm) -> None:
         values = self.meter.read()
+        steps, skipped = values.pop("steps"), values["skipped"]
         self._check_finite(values["loss"])
+        if skipped > steps / 2:
+            raise self._divergence(f"the gradients of {skipped:,} of the last {steps:,} steps were not finite")
+        if skipped:
+            self.place.say(f"skipped     {skipped:,} of the last {steps:,} steps: their gradients were not finite")
         self.note({"kind": "train", **values, "rate": self.stages.rate(self.tokens, self.config)})
         left = self.config.tokens - self.tokens
         if not self._has_told_speed and left > 0:
@@ -266,12 +271,15 @@ class Run:
 
     def _check_finite(self, value: float) -> None:
         if not abs(value) < float("inf"):
-            kept = self.checkpoints.last_step
-            where = "there is no checkpoint yet" if kept is None else f"its checkpoint at step {kept:,} is kept"
-            raise TrainingError(
-                f"training diverged: a loss or weight is {value} by step {self.step:,} ({self.tokens:,} words); "
-                f"{where}. The same command with a smaller --learning-rate and --muon-learning-rate goes on from there"
-            )
+            raise self._divergence(f"a loss or weight is {value}")
+
+    def _divergence(self, what: str) -> TrainingError:
+        kept = self.checkpoints.last_step
+        where = "there is no checkpoint yet" if kept is None else f"its checkpoint at step {kept:,} is kept"
+        return TrainingError(
+            f"training diverged: {what} by step {self.step:,} ({self.tokens:,} words); "
+            f"{where}. The same command with a smaller --learning-rate and --muon-learning-rate goes on from there"
+        )
 
     def _is_late(self, deadline: float | None) -> bool:
         if deadline is None or (self.place.world > 1 and self.step % ASK_TIME_EVERY):

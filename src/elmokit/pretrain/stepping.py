@@ -70,7 +70,7 @@ class Stepper:
         return Prepared(batch, number, self._negatives(batch, number))
 
     def step(self, prepared: Prepared) -> None:
-        """Add the gradients of one batch to the parameters' and its loss to `loss_sums_2`."""
+        """Add the gradients of one batch to the parameters', and its loss to `loss_sums_2`."""
         batch = prepared.batch
         scale = self.world / (2 * batch.global_tokens)
         if not batch.num_tokens:
@@ -110,7 +110,7 @@ class Stepper:
         self, inputs: StepInputs, state: BilmState, negatives: Sequence[Tensor], seed: Tensor, scale: float
     ) -> BilmState:
         total, losses_2, state = self.wrapped(inputs, state, self._loss(negatives), seed)
-        (total * scale).backward()
+        total.backward(total.new_full((), scale))
         if scale:
             self.loss_sums_2 += losses_2
         return state
@@ -166,6 +166,7 @@ class GraphStepper(Stepper):
         self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
         for parameter in network.parameters():
             parameter.grad = torch.zeros_like(parameter)  # recorded steps write to these, so they stay where they are
+        self._gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
 
     def prepared(self, batch: Batch[np.ndarray], number: int) -> Prepared:
         """The batch of the step of that number with all that can be known beforehand; for another thread to do."""
@@ -178,7 +179,7 @@ class GraphStepper(Stepper):
         return plain._replace(arrays=arrays, memory=joined(arrays))
 
     def step(self, prepared: Prepared) -> None:
-        """Add the gradients of one batch to the parameters' and its loss to `loss_sums_2`."""
+        """Write the gradients of one batch to the parameters', and add its loss to `loss_sums_2`."""
         batch, arrays, memory = prepared.batch, prepared.arrays, prepared.memory
         shape = (len(batch.batch_sizes), batch.num_rows)
         if arrays is None or memory is None or shape not in self._seen:
@@ -192,27 +193,43 @@ class GraphStepper(Stepper):
         recording.replay()
 
     def zero_grad(self) -> None:
-        """Forget all gradients, in place: recorded steps know where they are."""
-        torch._foreach_zero_([parameter.grad for parameter in self.network.parameters() if parameter.grad is not None])
+        """Nothing to do: a step overwrites them."""
+
+    def _run(
+        self, inputs: StepInputs, state: BilmState, negatives: Sequence[Tensor], seed: Tensor, scale: float
+    ) -> BilmState:
+        """As for others, but gradients go straight to their place: cast on the way, and not added to zeros."""
+        weights = self.network.cast_weights()
+        total, losses_2, state = self.network(inputs, state, self._loss(negatives), seed, weights)
+        output = list(self.network.softmax.parameters())
+        gradients = torch.autograd.grad(total, [*weights.values(), *output], total.new_full((), scale))
+        gradients = [gradient.contiguous() for gradient in gradients]
+        # One launch each: torch takes tensors of one dtype at a time.
+        torch._foreach_copy_(self._gradients[: len(weights)], gradients[: len(weights)])
+        torch._foreach_copy_(self._gradients[len(weights) :], gradients[len(weights) :])
+        self.loss_sums_2 += losses_2
+        return state
 
     def _recorded(self, memory: Tensor, arrays: list[np.ndarray], batch: Batch[np.ndarray]) -> _Recording:
         scale, num_blocks = 1 / (2 * batch.global_tokens), len(self.layout.blocks)
         parts = parts_of(memory, arrays)
+        state = self.network.zero_state(batch.num_rows)
 
         def run() -> None:
-            blocks = [block.long() for block in parts[:num_blocks] if len(block)]
+            blocks = [block for block in parts[:num_blocks] if len(block)]
             words_2N, targets_2N, keys_N, seed, *negatives = parts[num_blocks:]
-            inputs = StepInputs(blocks, words_2N.long(), targets_2N.long(), keys_N.long(), batch.batch_sizes)
-            self._run(inputs, self.network.zero_state(batch.num_rows), negatives, seed, scale)
+            inputs = StepInputs(blocks, words_2N.long(), targets_2N.long(), keys_N, batch.batch_sizes)
+            self._run(inputs, state, negatives, seed, scale)
 
-        return _Recording(recorded(run, self._pool), memory)
+        return _Recording(recorded(run, self._pool), memory, state)
 
 
 class _Recording(NamedTuple):
-    """A recorded step and the memory it reads."""
+    """A recorded step and the memory it reads, which must stay."""
 
     replay: Callable[[], None]
     memory: Tensor
+    state: BilmState
 
 
 def recorded(run: Callable[[], None], pool: Any) -> Callable[[], None]:  # noqa: ANN401

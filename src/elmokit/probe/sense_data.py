@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
-from elmokit.embed.lines import LineReader
+from elmokit.embed.lines import Line, LineReader
 from elmokit.errors import InputError
+from elmokit.labelled import Problems
 from elmokit.probe.frozen import Span
 
 __all__ = ["POS_OF_NUMBER", "Instance", "SenseText", "WordNet", "read_sense_texts", "read_wordnet"]
@@ -65,12 +66,17 @@ class WordNet:
     first: dict[tuple[str, str], str]
 
 
-def read_sense_texts(paths: Sequence[str | PathLike[str]]) -> SenseText:
-    """The text of some files: `.jsonl` as SemCor's, `.data.xml` with its `.gold.key.txt` beside it as Raganato's."""
+def read_sense_texts(paths: Sequence[str | PathLike[str]], problems: Problems | None = None) -> SenseText:
+    """The text of some files: `.jsonl` as SemCor's, `.data.xml` with its `.gold.key.txt` beside it as Raganato's.
+
+    Arguments:
+        paths: the files.
+        problems: what happens to sentences of JSON, and to annotated words of XML, that cannot be used.
+    """
     text = SenseText()
     known: set[str] = set()
     for path in paths:
-        found = _read_sense_text(Path(path))
+        found = _read_sense_text(Path(path), problems or Problems())
         names = {instance.dataset for instance in found.instances}
         if twice := sorted(names & known):
             raise InputError(
@@ -109,18 +115,19 @@ def read_wordnet(path: str | PathLike[str]) -> WordNet:
     return WordNet(frozenset(keys), {key: sense for key, (_, sense) in best.items()})
 
 
-def _read_sense_text(path: Path) -> SenseText:
+def _read_sense_text(path: Path, problems: Problems) -> SenseText:
     base = path.name
     for suffix in (".gz", ".bz2", ".xz"):
         base = base.removesuffix(suffix)
     if base.endswith(".jsonl"):
-        text = _read_jsonl(path)
+        text = _read_jsonl(path, problems)
     elif base.endswith(".data.xml"):
-        text = _read_xml(path)
+        text = _read_xml(path, problems)
     else:
         raise InputError(f"{path}: expected SemCor as .jsonl, or .data.xml with its .gold.key.txt beside it")
     if not text.instances:
-        raise InputError(f"{path}: expected words with senses, found none")
+        skipped = f" ({problems.summary()})" if problems.num_bad else ""
+        raise InputError(f"{path}: expected words with senses, found none{skipped}")
     return text
 
 
@@ -135,22 +142,29 @@ def _words_of(token: str) -> list[str]:
     return token.replace("_", " ").split() or [token]
 
 
-def _read_jsonl(path: Path) -> SenseText:
+def _read_jsonl(path: Path, problems: Problems) -> SenseText:
     text = SenseText()
     for line in LineReader([path]):
-        if not line.raw.strip():
-            continue
-        tokens, senses = _checked_sentence(line.text(), line.place)
-        words: list[str] = []
-        for token, keys in zip(tokens, senses, strict=True):
-            start = len(words)
-            words += _words_of(token)
-            if keys:
-                (lemma, pos), *_ = [_lemma_and_pos(key, line.place) for key in keys]
-                span = Span(len(text.sentences), start, len(words))
-                text.instances.append(Instance(path.name, span, lemma, pos, tuple(keys)))
-        text.sentences.append(words)
+        if line.raw.strip():
+            with problems.within_one():
+                words, instances = _read_sentence(line, path.name, len(text.sentences))
+                text.sentences.append(words)
+                text.instances += instances
     return text
+
+
+def _read_sentence(line: Line, dataset: str, number: int) -> tuple[list[str], list[Instance]]:
+    """The words of a line of JSON, and the instances among them."""
+    tokens, senses = _checked_sentence(line.text(), line.place)
+    words: list[str] = []
+    instances: list[Instance] = []
+    for token, keys in zip(tokens, senses, strict=True):
+        start = len(words)
+        words += _words_of(token)
+        if keys:
+            (lemma, pos), *_ = [_lemma_and_pos(key, line.place) for key in keys]
+            instances.append(Instance(dataset, Span(number, start, len(words)), lemma, pos, tuple(keys)))
+    return words, instances
 
 
 def _checked_sentence(raw: str, place: str) -> tuple[list[str], list[list[str] | None]]:
@@ -172,11 +186,11 @@ def _is_list_of(value: Any, kind: type) -> bool:  # noqa: ANN401
     return isinstance(value, list) and all(isinstance(item, kind) for item in value)
 
 
-def _read_xml(path: Path) -> SenseText:
+def _read_xml(path: Path, problems: Problems) -> SenseText:
     name = path.name.partition(".data.xml")[0]
     gold_path = path.with_name(f"{name}.gold.key.txt")
-    gold = _read_gold(gold_path)
-    reader = _RaganatoReader(path, name, gold, gold_path)
+    gold = _read_gold(gold_path, problems)
+    reader = _RaganatoReader(path, name, gold, gold_path, problems)
     parser = expat.ParserCreate()
     parser.buffer_text = True
     parser.StartElementHandler = lambda tag, attributes: reader.start(tag, attributes, parser.CurrentLineNumber)
@@ -192,26 +206,30 @@ def _read_xml(path: Path) -> SenseText:
     return reader.text
 
 
-def _read_gold(path: Path) -> dict[str, tuple[str, ...]]:
+def _read_gold(path: Path, problems: Problems) -> dict[str, tuple[str, ...]]:
     if not path.exists():
         raise InputError(f"{path}: expected the sense keys of the .data.xml beside it, found no such file")
     gold: dict[str, tuple[str, ...]] = {}
     for line in LineReader([path]):
-        fields = line.text().split()
-        if len(fields) == 1:
-            raise InputError(f"{line.place}: expected an id and sense keys, found {fields[0][:60]!r} alone")
-        if fields:
+        with problems.within_one():
+            fields = line.text().split()
+            if len(fields) == 1:
+                raise InputError(f"{line.place}: expected an id and sense keys, found {fields[0][:60]!r} alone")
             for sense in fields[1:]:
                 _lemma_and_pos(sense, line.place)
-            gold[fields[0]] = tuple(fields[1:])
+            if fields:
+                gold[fields[0]] = tuple(fields[1:])
     return gold
 
 
 class _RaganatoReader:
     """What has been read of a `.data.xml` so far; the handlers of an XML parser."""
 
-    def __init__(self, path: Path, name: str, gold: dict[str, tuple[str, ...]], gold_path: Path) -> None:
+    def __init__(
+        self, path: Path, name: str, gold: dict[str, tuple[str, ...]], gold_path: Path, problems: Problems
+    ) -> None:
         self.text = SenseText()
+        self._problems = problems
         self._path, self._name, self._gold, self._gold_path = path, name, gold, gold_path
         self._instance: dict[str, str] | None = None
         self._pieces: list[str] | None = None
@@ -224,14 +242,16 @@ class _RaganatoReader:
                 self.fail(line, f"expected <{tag}> inside a <sentence>")
             self._pieces = []
         if tag == "instance":
-            missing = [name for name in ("id", "lemma", "pos") if name not in attributes]
-            if missing or attributes["pos"] not in POS_OF_NUMBER.values():
-                self.fail(
-                    line, f"expected an instance with id, lemma and pos (NOUN, VERB, ADJ, ADV), found {attributes}"
-                )
-            if attributes["id"] not in self._gold:
-                self.fail(line, f"{self._gold_path.name} has no senses for {attributes['id']!r}")
-            self._instance = attributes
+            with self._problems.within_one():  # one that cannot be used is a word like any other
+                self._check(attributes, line)
+                self._instance = attributes
+
+    def _check(self, attributes: dict[str, str], line: int) -> None:
+        missing = [name for name in ("id", "lemma", "pos") if name not in attributes]
+        if missing or attributes["pos"] not in POS_OF_NUMBER.values():
+            self.fail(line, f"expected an instance with id, lemma and pos (NOUN, VERB, ADJ, ADV), found {attributes}")
+        if attributes["id"] not in self._gold:
+            self.fail(line, f"{self._gold_path.name} has no senses for {attributes['id']!r}")
 
     def characters(self, text: str) -> None:
         if self._pieces is not None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from elmokit.embed.lines import LineReader
 from elmokit.errors import InputError
+from elmokit.labelled import Problems
 from elmokit.probe.cosines import pair_cosines
 from elmokit.probe.frozen import freeze, one_span_a_word
 from elmokit.probe.report import Report
@@ -32,9 +33,9 @@ class RatedPair(NamedTuple):
     rating: float
 
 
-def read_rated_pairs(path: str | PathLike[str]) -> list[RatedPair]:
+def read_rated_pairs(path: str | PathLike[str], problems: Problems | None = None) -> list[RatedPair]:
     """The pairs of a file: two words and a number a line, between blanks or tabs."""
-    pairs = []
+    problems, pairs = problems or Problems(), []
     for line in LineReader([path]):
         fields = line.text().split()
         if not fields:
@@ -43,7 +44,7 @@ def read_rated_pairs(path: str | PathLike[str]) -> list[RatedPair]:
             first, second, rating = fields
             pairs.append(RatedPair(first, second, float(rating)))
         except ValueError:
-            raise InputError(f"{line.place}: expected two words and a number, found {line.text()[:60]!r}") from None
+            problems.bad_at(line.place, f"expected two words and a number, found {line.text()[:60]!r}")
     if len(pairs) < 2:
         raise InputError(f"{path}: expected at least two pairs of words, found {len(pairs)}")
     return pairs

@@ -1,7 +1,7 @@
 """CoNLL-U: files of Universal Dependencies into sentences of words and tags.
 
-A path arrives; sentences leave, each with its words and one tag a word: UPOS, XPOS, or a feature by its name. Ranges
-(`3-4`) and empty nodes (`5.1`) are no words of their own and are passed over. A wrong line is an error that names it.
+A path arrives; sentences leave, each with its words and one tag a word: UPOS, XPOS, or a feature by its name. A wrong
+line is an error that names it, or costs its sentence (`--skip-bad`).
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import NamedTuple
 
-from elmokit.embed.lines import LineReader
+from elmokit.conllu import word_columns
 from elmokit.errors import InputError
+from elmokit.labelled import Problems, blocks, text_lines
 
 __all__ = ["NO_VALUE", "TaggedSentence", "read_conllu"]
 
-COLUMNS = 10
 NO_VALUE = "_"
 
 
@@ -26,12 +26,15 @@ class TaggedSentence(NamedTuple):
     tags: list[str]
 
 
-def read_conllu(path: str | PathLike[str], *, tag: str = "UPOS") -> list[TaggedSentence]:
+def read_conllu(
+    path: str | PathLike[str], *, tag: str = "UPOS", problems: Problems | None = None
+) -> list[TaggedSentence]:
     r"""The sentences of a file.
 
     Arguments:
         path: a CoNLL-U file in UTF-8; `.gz`, `.bz2` and `.xz` are unpacked.
         tag: `"UPOS"`, `"XPOS"`, or a feature such as `"Number"`, whose tag is `_` for words without it.
+        problems: what happens to sentences with a wrong line.
 
     Example:
         >>> from pathlib import Path
@@ -39,33 +42,13 @@ def read_conllu(path: str | PathLike[str], *, tag: str = "UPOS") -> list[TaggedS
         >>> read_conllu("a.conllu", tag="Number")
         [TaggedSentence(words=['Dogs'], tags=['Plur'])]
     """
+    problems = problems or Problems()
     sentences: list[TaggedSentence] = []
-    current = TaggedSentence([], [])
-    for line in LineReader([path]):
-        text = line.text()
-        if not text.strip():
-            if current.words:
-                sentences.append(current)
-                current = TaggedSentence([], [])
-        elif not text.startswith("#"):
-            fields = text.split("\t")
-            if len(fields) != COLUMNS:
-                raise InputError(
-                    f"{line.place}: expected {COLUMNS} columns between tabs, found {len(fields)}; is this CoNLL-U?"
-                )
-            if fields[0].isdecimal():
-                if int(fields[0]) != len(current.words) + 1:
-                    raise InputError(
-                        f"{line.place}: expected word {len(current.words) + 1} of the sentence, found the number "
-                        f"{fields[0]}; a blank line must end each sentence"
-                    )
-                current.words.append(fields[1])
-                current.tags.append(_tag(fields, tag))
-            elif not fields[0].replace("-", "").replace(".", "").isdecimal():
-                raise InputError(f"{line.place}: expected the number of a word, found {fields[0][:40]!r}")
-    if current.words:
-        sentences.append(current)
-    _check(path, sentences, tag)
+    for lines in blocks(text_lines(path, problems)):
+        words = word_columns(path, lines, problems)
+        if words:
+            sentences.append(TaggedSentence([columns[1] for columns in words], [_tag(each, tag) for each in words]))
+    _check(path, sentences, tag, problems)
     return sentences
 
 
@@ -81,9 +64,10 @@ def _tag(fields: Sequence[str], tag: str) -> str:
     return NO_VALUE
 
 
-def _check(path: str | PathLike[str], sentences: Sequence[TaggedSentence], tag: str) -> None:
+def _check(path: str | PathLike[str], sentences: Sequence[TaggedSentence], tag: str, problems: Problems) -> None:
     if not sentences:
-        raise InputError(f"{path}: expected sentences in CoNLL-U, found none")
+        skipped = f" ({problems.summary()})" if problems.num_bad else ""
+        raise InputError(f"{path}: expected sentences in CoNLL-U, found none{skipped}")
     if all(value == NO_VALUE for sentence in sentences for value in sentence.tags):
         raise InputError(
             f"{path}: no word has a value of {tag}; use UPOS, XPOS if the treebank has one, or a feature such as Number"

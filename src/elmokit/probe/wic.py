@@ -18,6 +18,7 @@ import numpy as np
 
 from elmokit.embed.lines import LineReader
 from elmokit.errors import InputError
+from elmokit.labelled import Problems
 from elmokit.probe.cosines import pair_cosines, unit
 from elmokit.probe.frozen import Span, freeze
 from elmokit.probe.linear import fit
@@ -40,8 +41,13 @@ class Pair(NamedTuple):
     is_same: bool
 
 
-def read_wic(folder: str | PathLike[str], part: str) -> list[Pair]:
+def read_wic(folder: str | PathLike[str], part: str, problems: Problems | None = None) -> list[Pair]:
     r"""The pairs of a part: `part/part.data.txt` and `part/part.gold.txt` of the folder.
+
+    Arguments:
+        folder: of WiC.
+        part: `"train"` or `"dev"`.
+        problems: what happens to pairs that cannot be used.
 
     Example:
         >>> Path("wic/dev").mkdir(parents=True)
@@ -53,15 +59,17 @@ def read_wic(folder: str | PathLike[str], part: str) -> list[Pair]:
     data, gold = (Path(folder) / part / f"{part}.{kind}.txt" for kind in ("data", "gold"))
     answers = [(line.place, line.text().strip()) for line in LineReader([gold])]
     pairs: list[Pair] = []
-    for line in LineReader([data]):
+    problems, count = problems or Problems(), 0
+    for count, line in enumerate(LineReader([data]), start=1):  # noqa: B007 (it is how many there were)
         if line.number >= len(answers):
             raise InputError(f"{line.place}: {gold} has only {len(answers)} lines: expected one answer a pair")
         place, answer = answers[line.number]
-        if answer not in ("T", "F"):
-            raise InputError(f"{place}: expected T or F, found {answer[:40]!r}")
-        pairs.append(_pair(line.text(), line.place, answer == "T"))
-    if len(pairs) != len(answers) or not pairs:
-        raise InputError(f"{data}: expected as many pairs as {gold} has answers ({len(answers)}), found {len(pairs)}")
+        with problems.within_one():
+            if answer not in ("T", "F"):
+                raise InputError(f"{place}: expected T or F, found {answer[:40]!r}")
+            pairs.append(_pair(line.text(), line.place, answer == "T"))
+    if count != len(answers) or not pairs:
+        raise InputError(f"{data}: expected as many pairs as {gold} has answers ({len(answers)}), found {count}")
     return pairs
 
 

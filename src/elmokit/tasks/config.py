@@ -115,6 +115,7 @@ class TrainingConfig:
         schedule: `"plateau"` (halved when the score stops rising), `"constant"`, or `"slanted"` (ULMFiT's triangle).
         plateau: epochs without a better score after which the learning rate is halved.
         average: share kept at each step of a running average of the weights that is used for scores; 0 for none.
+        minutes: that a run may take; no epoch begins that would probably end later. 0 for no limit.
         share: of the training file's examples that are learned from, drawn by the seed.
         seed: decides every random number.
     """
@@ -130,6 +131,7 @@ class TrainingConfig:
     schedule: Schedule = "plateau"
     plateau: int = 3
     average: float = 0.0
+    minutes: float = 0.0
     share: float = 1.0
     seed: int = 0
 
@@ -139,7 +141,7 @@ class TrainingConfig:
             check(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}: expected 1 or more")
         for name in ("learning_rate", "elmo_learning_rate"):
             check(getattr(self, name) > 0, f"{name} is {getattr(self, name)}: expected a number above 0")
-        for name in ("weight_decay", "clip_norm"):
+        for name in ("weight_decay", "clip_norm", "minutes"):
             check(getattr(self, name) >= 0, f"{name} is {getattr(self, name)}: expected 0 or more")
         check(0 < self.share <= 1, f"share is {self.share}: expected above 0, at most 1")
         check(0 <= self.average < 1, f"average is {self.average}: expected 0 or more, below 1")

@@ -201,7 +201,7 @@ class Coref(TaskModel):
 
     def _chosen(self, part: CorefExample, vectors_TVS: Tensor, scores_TV: Tensor, is_span_TV: Tensor) -> _Chosen:
         count = max(1, int(self.config.spans_a_word * part.num_words))
-        kept = spans_to_keep(scores_TV.detach().cpu(), is_span_TV.cpu(), count)
+        kept = spans_to_keep(scores_TV.detach(), is_span_TV, count)
         starts_K, ends_K = torch.tensor(kept, device=self.device).T
         widths_K = ends_K - starts_K
         pair_scores_KA, antecedents_KA = self.antecedents(

@@ -22,9 +22,10 @@ from elmokit.characters import ByteScheme
 from elmokit.config import CharConfig
 from elmokit.embed.embedder import Embedder
 from elmokit.nn.scalar_mix import ScalarMix
-from elmokit.nn.word_encoder import CharCnn
+from elmokit.nn.word_encoder import CharCnn, kept_columns
 from elmokit.tasks.config import InputConfig
 from elmokit.tasks.layers import ElmoSource, LayerStore
+from elmokit.tasks.moving import moved
 from elmokit.vectors import WordVectors, read_vectors, vectors_width
 
 __all__ = ["WordBatch", "WordInputs"]
@@ -83,7 +84,7 @@ class WordInputs(nn.Module):
         super().__init__()
         self.config = config
         self.words = list(words)
-        self._rows = {word: row for row, word in enumerate(self.words, start=1)}
+        self._rows = _Rows(self.words)
         self.vectors = None if vectors_VE is None else _table(vectors_VE, learns=config.train_vectors)
         self.characters, self.scheme = None, ByteScheme()
         if config.character_filters:
@@ -134,7 +135,7 @@ class WordInputs(nn.Module):
         source = self.config.vectors if vectors is None else vectors
         found: WordVectors = read_vectors(source, only=needed, first=COMMON_WORDS)
         self.words = found.words
-        self._rows = {word: row for row, word in enumerate(self.words, start=1)}
+        self._rows = _Rows(self.words)
         self.vectors = _table(found.table_VE, learns=self.config.train_vectors).to(self.device)
 
     @property
@@ -168,12 +169,13 @@ class WordInputs(nn.Module):
         """The features of a batch of tokenised sentences."""
         lengths = [len(words) for words in sentences]
         longest = max(1, max(lengths, default=1))
-        mask_BW = (torch.arange(longest) < torch.tensor(lengths).unsqueeze(1)).to(self.device)
+        is_word_BW = np.arange(longest) < np.array(lengths, np.int64)[:, None]
+        words = [word for words in sentences for word in words]
         features = []
         if self.vectors is not None:
-            features.append(self.vectors(self._padded([map(self._row, words) for words in sentences], longest)))
+            features.append(self.vectors(self._placed([self._rows[word] for word in words], is_word_BW)))
         if self.characters is not None:
-            features.append(self._spelled(sentences, longest))
+            features.append(self._spelled(words, is_word_BW))
         output_BWE = None
         if self.input_mix is not None or self.output_mix is not None:
             layers_LBWE = self._layers(sentences)
@@ -181,7 +183,7 @@ class WordInputs(nn.Module):
                 features.append(self.dropout(self.input_mix(layers_LBWE)))
             if self.output_mix is not None:
                 output_BWE = self.dropout(self.output_mix(layers_LBWE))
-        return WordBatch(torch.cat(features, dim=-1), output_BWE, mask_BW, lengths)
+        return WordBatch(torch.cat(features, dim=-1), output_BWE, moved(is_word_BW, self.device), lengths)
 
     def penalty(self) -> Tensor | float:
         """What the config's `elmo_l2` adds to the loss."""
@@ -197,25 +199,21 @@ class WordInputs(nn.Module):
             if mix is not None
         }
 
-    def _row(self, word: str) -> int:
-        """The row of a word's static vector, or of its lower-cased form; 0 for none."""
-        return self._rows.get(word) or self._rows.get(word.lower(), 0)
+    def _placed(self, numbers: Sequence[int], is_word_BW: np.ndarray) -> Tensor:
+        """Numbers of words, one sentence after the other, in a row a sentence; 0 where no word is."""
+        numbers_BW = np.zeros(is_word_BW.shape, np.int64)
+        numbers_BW[is_word_BW] = numbers
+        return moved(numbers_BW, self.device)
 
-    def _padded(self, rows: Sequence[Iterable[int]], longest: int) -> Tensor:
-        numbers_BW = np.zeros((len(rows), longest), np.int64)
-        for place, numbers in enumerate(rows):
-            numbers = list(numbers)
-            numbers_BW[place, : len(numbers)] = numbers
-        return torch.from_numpy(numbers_BW).to(self.device)
-
-    def _spelled(self, sentences: Sequence[Sequence[str]], longest: int) -> Tensor:
+    def _spelled(self, words: Sequence[str], is_word_BW: np.ndarray) -> Tensor:
         """What the character CNN makes of each word, every distinct word being read once."""
         assert self.characters is not None
-        distinct = {word: None for words in sentences for word in words}
-        places = {word: place for place, word in enumerate(distinct, start=1)}
-        ids_UC = torch.from_numpy(self.scheme.word_ids(list(distinct))).to(self.device)
-        features_UF = F.pad(self.characters(ids_UC), (0, 0, 1, 0))
-        return F.embedding(self._padded([map(places.__getitem__, words) for words in sentences], longest), features_UF)
+        places = {word: place for place, word in enumerate(dict.fromkeys(words), start=1)}
+        ids_UC = torch.from_numpy(self.scheme.word_ids(list(places)))
+        # Columns are cut here, where it needs no answer from a GPU.
+        ids_UC = ids_UC[:, : kept_columns(ids_UC, self.characters.widest_filter)].contiguous()
+        features_UF = F.pad(self.characters(moved(ids_UC, self.device), trims=False), (0, 0, 1, 0))
+        return F.embedding(self._placed([places[word] for word in words], is_word_BW), features_UF)
 
     def _layers(self, sentences: Sequence[Sequence[str]]) -> Tensor:
         """All layers (L, B, W, E) of the batch."""
@@ -235,6 +233,17 @@ class WordInputs(nn.Module):
             for place, layers_LWE in zip(places, arrays, strict=True):
                 layers_BLWE[place, :, : layers_LWE.shape[1]] = layers_LWE
         return torch.from_numpy(layers_BLWE).to(self.device).float().transpose(0, 1)
+
+
+class _Rows(dict[str, int]):
+    """The row of a word's static vector, or of its lower-cased form; 0 for none. What was asked for is remembered."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        super().__init__((word, row) for row, word in enumerate(words, start=1))
+
+    def __missing__(self, word: str) -> int:
+        row = self[word] = self.get(word.lower(), 0)
+        return row
 
 
 def _table(vectors_VE: np.ndarray | Tensor, *, learns: bool) -> nn.Embedding:

@@ -144,22 +144,21 @@ def spans_to_keep(scores_TV: Tensor, is_span_TV: Tensor, count: int) -> list[tup
     """
     max_width = scores_TV.shape[1]
     order = scores_TV.masked_fill(~is_span_TV, -torch.inf).flatten().argsort(descending=True, stable=True)
-    last_end: dict[int, int] = {}  # by first word, the last end of a kept span
-    first_start: dict[int, int] = {}  # by last word, the first start
+    num_words = len(scores_TV)
+    last_end = [-1] * num_words  # by first word, the last end of a kept span
+    first_start = [num_words] * num_words  # by last word, the first start
     kept: list[tuple[int, int]] = []
     places: list[int] = order[: int(is_span_TV.sum())].tolist()
     for place in places:
         if len(kept) == count:
             break
-        start = place // max_width
-        end = start + place % max_width
-        crosses = any(last_end.get(word, -1) > end for word in range(start + 1, end + 1)) or any(
-            first_start.get(word, start) < start for word in range(start, end)
-        )
+        start, more = divmod(place, max_width)
+        end = start + more
+        crosses = more and (max(last_end[start + 1 : end + 1]) > end or min(first_start[start:end]) < start)
         if not crosses:
             kept.append((start, end))
-            last_end[start] = max(end, last_end.get(start, end))
-            first_start[end] = min(start, first_start.get(end, start))
+            last_end[start] = max(end, last_end[start])
+            first_start[end] = min(start, first_start[end])
     return sorted(kept)
 
 

@@ -25,6 +25,7 @@ from torch.nn import functional
 
 from elmokit.tasks.base import TaskModel
 from elmokit.tasks.config import TaskConfig, TrainingConfig, check
+from elmokit.tasks.crf import viterbi
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.propbank import RolesExample, read_propbank
 from elmokit.tasks.inputs import WordBatch, WordInputs
@@ -34,7 +35,7 @@ from elmokit.tasks.scores.srl import arguments, role_scores
 if TYPE_CHECKING:
     from elmokit.segment import Segmenter
 
-__all__ = ["TASK", "HighwayBiLstm", "Roles", "RolesConfig", "RolesPrediction", "follow_on", "viterbi"]
+__all__ = ["TASK", "HighwayBiLstm", "Roles", "RolesConfig", "RolesPrediction", "follow_on"]
 
 OUTSIDE = "O"
 
@@ -188,7 +189,8 @@ class Roles(TaskModel):
         if asked:
             marked = _rows(words, [row for row, _ in asked])
             scores_FWT = self._tag_scores(marked, [predicate for _, predicate in asked]).log_softmax(-1)
-            paths = viterbi(scores_FWT, marked.lengths, *follow_on(self.tags))
+            bars = (part.to(self.device) for part in follow_on(self.tags))
+            paths = viterbi(scores_FWT, marked.lengths, *bars)
             for (row, predicate), path in zip(asked, paths, strict=True):
                 tags = [self.tags[tag] for tag in path]
                 predictions[row]["frames"].append(FramePrediction(predicate=predicate, tags=tags))
@@ -272,45 +274,19 @@ class HighwayBiLstm(nn.Module):
 
 
 def follow_on(tags: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """Which tags may begin a sentence (T,), and which may follow which (T, T): `I-X` only after `B-X` or `I-X`.
+    """Scores of tags that begin a sentence (T,), and of tags after others (T, T): 0, or -inf for what may not be.
 
     Example:
-        >>> may_start, may_follow = follow_on(["O", "B-V", "I-V"])
-        >>> may_start.tolist(), may_follow[0].tolist()
-        ([True, True, False], [True, True, False])
+        >>> start, follow = follow_on(["O", "B-V", "I-V"])
+        >>> start.tolist(), follow[0].tolist()  # I-X stands only after B-X or I-X
+        ([0.0, 0.0, -inf], [0.0, 0.0, -inf])
     """
     may_start_T = torch.tensor([not tag.startswith("I-") for tag in tags])
     same_TT = torch.tensor([[before[1:] == after[1:] for after in tags] for before in tags])
-    return may_start_T, may_start_T | same_TT
-
-
-def viterbi(scores_FWT: Tensor, lengths: Sequence[int], may_start_T: Tensor, may_follow_TT: Tensor) -> list[list[int]]:
-    """The best allowed tags of each sequence.
-
-    Arguments:
-        scores_FWT: logarithms of the probability of each tag.
-        lengths: words of each sequence, at least one.
-        may_start_T: whether a tag may come first.
-        may_follow_TT: whether the second tag may follow the first.
-    """
-    barred_TT = torch.zeros(may_follow_TT.shape).masked_fill(~may_follow_TT, -torch.inf).to(scores_FWT)
-    best_FT = scores_FWT[:, 0].masked_fill(~may_start_T.to(scores_FWT.device), -torch.inf)
-    bests, origins = [best_FT], []
-    for place in range(1, max(lengths)):
-        arriving_FT, origin_FT = (best_FT.unsqueeze(2) + barred_TT).max(1)
-        best_FT = arriving_FT + scores_FWT[:, place]
-        bests.append(best_FT)
-        origins.append(origin_FT)
-    ends_WF = torch.stack(bests).argmax(2).cpu()
-    origins_WFT = torch.stack(origins).cpu().numpy() if origins else None
-    paths = []
-    for row, length in enumerate(lengths):
-        path = [int(ends_WF[length - 1, row])]
-        for place in range(length - 2, -1, -1):
-            assert origins_WFT is not None
-            path.append(int(origins_WFT[place, row, path[-1]]))
-        paths.append(path[::-1])
-    return paths
+    start_T, follow_TT = (
+        torch.zeros(allowed.shape).masked_fill(~allowed, -torch.inf) for allowed in (may_start_T, may_start_T | same_TT)
+    )
+    return start_T, follow_TT
 
 
 def _rows(words: WordBatch, rows: Sequence[int]) -> WordBatch:

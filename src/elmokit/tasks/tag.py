@@ -15,16 +15,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
-from elmokit.errors import InputError, MissingExtra
+from elmokit.errors import InputError
 from elmokit.tasks.base import TaskModel
 from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check
+from elmokit.tasks.crf import Crf
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.columns import TaggedSentence, read_columns
 from elmokit.tasks.inputs import WordInputs
+from elmokit.tasks.moving import moved
 from elmokit.tasks.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.accuracy import accuracy
 from elmokit.tasks.scores.spans import is_iob, span_scores, spans_of, to_iobes
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TASK", "TagConfig", "Tagger"]
 
-FORBIDDEN = -10_000.0  # no path through the labels can gain this much elsewhere
 START, END = "<start>", "<end>"
 
 
@@ -131,14 +132,13 @@ class Tagger(TaskModel):
     def loss(self, batch: Sequence[TaggedSentence]) -> Tensor:
         """Negative log-likelihood of the labels, a sentence on the mean."""
         logits_BWK, mask_BW = self._logits(batch)
-        gold_BW = torch.zeros(mask_BW.shape, dtype=torch.int64)
+        gold_BW = np.zeros(mask_BW.shape, np.int64)
         for row, example in enumerate(batch):
-            gold_BW[row, : len(example.labels)] = torch.tensor([self._numbers[each] for each in self._inner(example)])
-        gold_BW = gold_BW.to(logits_BWK.device)
+            gold_BW[row, : len(example.labels)] = [self._numbers[each] for each in self._inner(example)]
+        gold_BW = moved(gold_BW, self.device)
         if self.crf is None:
             return nn.functional.cross_entropy(logits_BWK[mask_BW], gold_BW[mask_BW])
-        with parametrize.cached():
-            return -self.crf(logits_BWK, gold_BW, mask_BW, reduction="sum") / len(batch)
+        return self.crf.loss(logits_BWK, gold_BW, mask_BW) / len(batch)
 
     def predict(self, batch: Sequence[TaggedSentence]) -> list[list[str]]:
         """The labels of each sentence; spans in IOB2."""
@@ -146,8 +146,7 @@ class Tagger(TaskModel):
         if self.crf is None:
             rows = logits_BWK.argmax(-1).tolist()
         else:
-            with parametrize.cached():
-                rows = self.crf.decode(logits_BWK, mask_BW)
+            rows = self.crf.decode(logits_BWK, [len(example.words) for example in batch])
         labels = [
             [self.labels[number] for number in row[: len(example.words)]]
             for row, example in zip(rows, batch, strict=True)
@@ -190,32 +189,13 @@ class Tagger(TaskModel):
         return self.to_labels(words.joined(self.dropout(hidden_BWH))), words.mask_BW
 
 
-class _Forbidding(nn.Module):
-    """Adds to learned transitions a number that forbids some of them."""
+def _crf(labels: Sequence[str], *, has_spans: bool) -> Crf:
+    """A CRF over these labels, which knows what may follow what where they are of spans."""
 
-    def __init__(self, allowed: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("allowed", allowed, persistent=False)
+    def allowed(before: Sequence[str], after: Sequence[str]) -> Tensor:
+        return torch.tensor([[not has_spans or _may_follow(one, other) for other in after] for one in before])
 
-    def forward(self, scores: Tensor) -> Tensor:
-        return scores.masked_fill(~self.allowed, FORBIDDEN)  # pyright: ignore[reportOperatorIssue]
-
-
-def _crf(labels: Sequence[str], *, has_spans: bool) -> Any:  # noqa: ANN401
-    try:
-        from torchcrf import CRF
-    except ImportError as problem:
-        raise MissingExtra("a tagger with a CRF needs pytorch-crf: pip install 'elmokit[tasks]'") from problem
-    crf = CRF(len(labels), batch_first=True)
-    if has_spans:
-        allowed = {
-            "transitions": torch.tensor([[_may_follow(one, other) for other in labels] for one in labels]),
-            "start_transitions": torch.tensor([_may_follow(START, label) for label in labels]),
-            "end_transitions": torch.tensor([_may_follow(label, END) for label in labels]),
-        }
-        for name, mask in allowed.items():
-            parametrize.register_parametrization(crf, name, _Forbidding(mask))
-    return crf
+    return Crf(allowed([START], labels)[0], allowed(labels, labels), allowed(labels, [END])[:, 0])
 
 
 def _may_follow(label: str, following: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -67,6 +68,7 @@ def train(
         report: takes lines of text about how it goes.
         progress: show bars on standard error.
     """
+    started = time.perf_counter()
     kind = task_named(task)
     config, training = config or kind.Config(), training or kind.training_config
     tell = report or (lambda line: None)
@@ -98,6 +100,7 @@ def train(
         folder=None if results_only else destination,
         layers_folder=layers_folder or destination.parent / "elmo-layers",
         device=device,
+        started=started,
         report=report,
         progress=progress,
     )

@@ -45,6 +45,7 @@ class Results:
         metric: the score that decided.
         dev, test: scores of the best weights.
         best_epoch: the epoch (from 1) they came from.
+        ended_by: what ended the run: `"epochs"`, all of them run; `"patience"`; or `"minutes"`, out of time.
         history: the deciding score after each epoch.
         mixes: the layer shares and γ that each ELMo mix learned.
         num_train: examples learned from.
@@ -61,6 +62,7 @@ class Results:
     dev: dict[str, float] = field(default_factory=dict)
     test: dict[str, float] = field(default_factory=dict)
     best_epoch: int = 0
+    ended_by: str = "epochs"
     history: list[float] = field(default_factory=list)
     mixes: dict[str, Any] = field(default_factory=dict)
     num_train: int = 0
@@ -85,6 +87,7 @@ def train_task(
     folder: str | PathLike[str] | None = None,
     layers_folder: str | PathLike[str] | None = None,
     device: str | torch.device | None = None,
+    started: float | None = None,
     report: Callable[[str], None] | None = None,
     progress: bool = False,
 ) -> Results:
@@ -99,10 +102,11 @@ def train_task(
         folder: where the trained model is written, `None` for nowhere.
         layers_folder: where layers of a frozen biLM are kept between runs; `None` computes them in every step.
         device: where to compute; a GPU if there is one.
+        started: when the run began, by `time.perf_counter`, for `config.minutes`; now if not given.
         report: takes one line of text an epoch.
         progress: show bars on standard error.
     """
-    config = config or type(model).training_config
+    config, started = config or type(model).training_config, started or time.perf_counter()
     if not train or not dev:
         raise InputError(f"expected examples to learn from and to choose by, found {len(train)} and {len(dev)}")
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -113,11 +117,12 @@ def train_task(
     results.versions = {"elmokit": _version("elmokit"), "torch": torch.__version__, "python": sys.version.split()[0]}
     if layers_folder is not None:
         results.layers_seconds = fill_layers(model, [*train, *dev, *test], layers_folder, progress=progress)
-    with torch.random.fork_rng():
+    ends = started + 60 * config.minutes if config.minutes else math.inf
+    with torch.random.fork_rng(), _tensor_cores(place):
         torch.manual_seed(config.seed)
-        log = _epochs(model, train, dev, config, results, report=report, progress=progress)
-    if test:
-        results.test = model.evaluate(test)
+        log = _epochs(model, train, dev, config, results, ends=ends, report=report, progress=progress)
+        if test:
+            results.test = model.evaluate(test)
     results.mixes = model.inputs.learned_mixes()
     if folder is not None:
         model.save(folder, results=results.to_dict(), log="".join(json.dumps(line) + "\n" for line in log))
@@ -159,11 +164,12 @@ def _epochs(
     config: TrainingConfig,
     results: Results,
     *,
+    ends: float,
     report: Callable[[str], None] | None,
     progress: bool,
 ) -> list[dict[str, Any]]:
     """Run the epochs, leave the best weights in the model, and give the lines of the log."""
-    start = time.perf_counter()
+    start = epoch_began = time.perf_counter()
     sizes = [model.size(example) for example in train]
     optimiser = Optimiser(model, config, steps_an_epoch=len(_batches(sizes, config, 0)))
     results.num_weights = optimiser.num_weights
@@ -187,8 +193,14 @@ def _epochs(
         if report is not None:
             shown_score = f"{model.metric} {scores[model.metric]:.4f}{'' if epochs_since_best else '  best'}"
             report(f"epoch {epoch + 1:>3}  loss {loss:8.4f}  {shown_score}")
+        now = time.perf_counter()
         if epochs_since_best >= config.patience:
+            results.ended_by = "patience"
             break
+        if epoch + 1 < config.epochs and 2 * now - epoch_began > ends:
+            results.ended_by = "minutes"
+            break
+        epoch_began = now
         optimiser.after_epoch(epochs_since_best=epochs_since_best)
     weights.restore()
     results.seconds = time.perf_counter() - start
@@ -231,8 +243,8 @@ class _Weights:
         """Count the weights of a step; the first steps are forgotten soon."""
         self._steps += 1
         kept = min(self._decay, self._steps / (10 + self._steps))
-        for average, weight in zip(self._averages, self._weights, strict=False):
-            average.lerp_(weight, 1 - kept)
+        if self._averages:
+            torch._foreach_lerp_(self._averages, self._weights, 1 - kept)  # pyright: ignore[reportPrivateImportUsage]
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -257,6 +269,18 @@ class _Weights:
             kept = weight.detach().clone()
             weight.copy_(average)
             average.copy_(kept)
+
+
+@contextmanager
+def _tensor_cores(place: torch.device) -> Iterator[None]:
+    """Products in TF32 inside, where a GPU has it: a head needs no more."""
+    before = torch.get_float32_matmul_precision()
+    if place.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _version(package: str) -> str:

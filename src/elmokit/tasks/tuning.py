@@ -45,7 +45,7 @@ class Optimiser:
             {"params": group, "base": config.elmo_learning_rate / LAYER_DECAY**depth}
             for depth, group in enumerate(below)
         ]
-        self._adam = torch.optim.AdamW(groups, lr=config.learning_rate, weight_decay=config.weight_decay)
+        self._adam = torch.optim.AdamW(groups, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True)
         self._weights = [weight for group in groups for weight in group["params"]]
         self._num_groups = 1
 

@@ -41,6 +41,7 @@ _NEVER = tl.constexpr(-1e30)
 # How float32 is multiplied: three products of TF32 parts, as good as float32 and on the tensor cores.
 FLOAT32_PRECISION = "tf32x3"
 _ROWS_COMBINED = 16
+_NUMBERS_SCALED = 4096
 _MOST_SPLITS = 8
 _MOST_PARTIAL_BYTES = 2**30
 
@@ -130,7 +131,7 @@ class _Problem(NamedTuple):
     hidden_NP: Tensor
     columns_CP: Tensor
     bias_C: Tensor
-    words_VP: Tensor  # where the rows of the targets are found
+    words_VP: Tensor  # where the rows of the targets are found; in any dtype, and rounded when they are read
     bias_N: Tensor  # of the targets
     targets_N: Tensor
     ids_C: Tensor | None  # which words the columns are, when they are a sample
@@ -152,10 +153,10 @@ class _Problem(NamedTuple):
         log_expected_S: Tensor,
         log_expected_N: Tensor | None,
     ) -> _Problem:
-        words_VP = weight_VP.to(hidden_NP.dtype).contiguous()
         bias_S = (bias_V[negatives_S].float() - log_expected_S) * LOG2E
         bias_N = bias_V[targets_N].float() - (0 if log_expected_N is None else log_expected_N)
-        columns_SP = words_VP[negatives_S]
+        columns_SP = weight_VP[negatives_S].to(hidden_NP.dtype)  # of all other rows only the targets' are read
+        words_VP = weight_VP.contiguous()
         return cls(hidden_NP.contiguous(), columns_SP, bias_S, words_VP, bias_N * LOG2E, targets_N, negatives_S)
 
 
@@ -191,8 +192,7 @@ class _Summed(torch.autograd.Function):
         *parts, losses_N, totals_N, grad_hidden_NP = ctx.saved_tensors
         problem = _Problem(*parts)
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        # In float32: the factor is often 1 / N, and rounding it to bfloat16 would scale all gradients by up to 0.4 %.
-        hidden = (grad_hidden_NP.float() * grad).to(grad_hidden_NP.dtype) if needs_hidden else None
+        hidden = _scaled(grad_hidden_NP, grad) if needs_hidden else None
         weight = bias = None
         if needs_weight or needs_bias:
             weight, bias = _weight_gradients(problem, totals_N, grad)
@@ -215,6 +215,17 @@ def _spread(
     bias_V.index_add_(0, problem.ids_C, bias_S)
     bias_V.index_add_(0, problem.targets_N, share_N)
     return weight_VP, bias_V
+
+
+def _scaled(values_NP: Tensor, factor: Tensor) -> Tensor:
+    """The product, by a factor in float32: it is often 1 / N, and in bfloat16 it would be up to 0.4 % beside that."""
+    result_NP = torch.empty_like(values_NP)
+    if values_NP.numel():
+        with torch.cuda.device_of(values_NP):
+            _scale_kernel[(triton.cdiv(values_NP.numel(), _NUMBERS_SCALED),)](
+                values_NP, factor.float(), result_NP, values_NP.numel(), BLOCK=_NUMBERS_SCALED
+            )
+    return result_NP
 
 
 def splits_for(num_blocks: int, num_tiles: int, slots: int, most: int = _MOST_SPLITS) -> int:
@@ -393,7 +404,8 @@ def _combine_kernel(
     mask = row_ok[:, None]
     at = rows[:, None] * K + ks[None, :]
     target_M = tl.load(targets + rows, mask=row_ok, other=0)
-    own_MK = tl.load(words + target_M[:, None] * K + ks[None, :], mask=mask, other=0.0).to(tl.float32)
+    own_MK = tl.load(words + target_M.to(tl.int64)[:, None] * K + ks[None, :], mask=mask, other=0.0)
+    own_MK = own_MK.to(hidden.dtype.element_ty).to(tl.float32)
     hidden_MK = tl.load(hidden + at, mask=mask, other=0.0).to(tl.float32)
     own_M = tl.sum(hidden_MK * own_MK, 1) * _LOG2E + tl.load(bias + rows, mask=row_ok, other=0.0)
 
@@ -456,3 +468,11 @@ def _weight_kernel(
     offset = split.to(tl.int64) * num_columns
     tl.store(grad_columns + offset * K + cols[:, None] * K + ks[None, :], grad_VK * factor, mask=ok[:, None])
     tl.store(grad_bias + offset + cols, grad_V * factor, mask=ok)
+
+
+@triton.jit
+def _scale_kernel(values, factor, result, count, BLOCK: tl.constexpr):
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < count
+    scaled = tl.load(values + place, mask=inside, other=0.0).to(tl.float32) * tl.load(factor)
+    tl.store(result + place, scaled.to(result.dtype.element_ty), mask=inside)

@@ -11,11 +11,12 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from elmokit.conllu import COLUMNS as CONLLU_COLUMNS
+from elmokit.conllu import word_columns
 from elmokit.tasks.data import Example, Problems, blocks, text_lines
 
-__all__ = ["CONLLU_COLUMNS", "TaggedSentence", "read_columns"]
+__all__ = ["TaggedSentence", "read_columns"]
 
-CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 DOCUMENT_LINES = ("-DOCSTART-", "-DOCEND-")
 Lines = list[tuple[int, str]]
 
@@ -57,7 +58,6 @@ def read_columns(
             continue
         has_comments = _is_conllu(lines)
         if has_comments:
-            lines = [(number, text) for number, text in lines if not text.startswith("#")]
             found = _read_conllu(path, lines, column, problems)
         else:
             found = _read_conll(path, lines, column, problems)
@@ -98,17 +98,15 @@ def _read_conll(path: str | os.PathLike[str], lines: Lines, column: str, problem
 def _read_conllu(path: str | os.PathLike[str], lines: Lines, column: str, problems: Problems) -> TaggedSentence | None:
     name = "upos" if column == "last" else column
     place = int(name) - 1 if name.isdigit() else CONLLU_COLUMNS.index(name) if name in CONLLU_COLUMNS else -1
-    words, labels = [], []
-    for number, text in lines:
-        fields = text.split("\t")
-        if len(fields) != len(CONLLU_COLUMNS) or not 2 <= place < len(fields):
-            found = f"{len(fields)} columns" if place >= 2 else f"column {column!r}"
-            problems.bad(path, number, f"expected ten columns, labels in one of {CONLLU_COLUMNS[2:]}; found {found}")
-            return None
-        if "-" in fields[0] or "." in fields[0]:  # a contraction that is split below, or a word that was left out
-            continue
-        words.append(fields[1])
-        labels.append(fields[place])
+    if not 2 <= place < len(CONLLU_COLUMNS):
+        problems.bad(path, lines[0][0], f"expected labels in one of {CONLLU_COLUMNS[2:]}, found column {column!r}")
+        return None
+    words = word_columns(path, lines, problems)
     if not words:
         return None
-    return TaggedSentence(words=tuple(words), labels=tuple(labels), source=f"{os.fspath(path)}:{lines[0][0]}")
+    first = next(number for number, text in lines if not text.startswith("#"))
+    return TaggedSentence(
+        words=tuple(columns[1] for columns in words),
+        labels=tuple(columns[place] for columns in words),
+        source=f"{os.fspath(path)}:{first}",
+    )

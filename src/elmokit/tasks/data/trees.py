@@ -27,7 +27,8 @@ def read_trees(
 
     Arguments:
         path: the file.
-        phrases: give each distinct phrase of a tree too, its sentence first.
+        phrases: give the phrases of the trees too, each after its sentence and once a file: half of them are repeats,
+            such as every comma, and would double the length of an epoch.
         problems: what happens to lines that are no trees.
 
     Example:
@@ -37,6 +38,7 @@ def read_trees(
         [('3', ('a', 'lovely', 'film'))]
     """
     problems = problems or Problems()
+    seen: set[Phrase] = set()
     for number, text in text_lines(path, problems):
         if not text.strip():
             continue
@@ -45,7 +47,12 @@ def read_trees(
         except ValueError as problem:
             problems.bad(path, number, str(problem))
             continue
-        for label, words in dict.fromkeys(found) if phrases else found[:1]:
+        kept = found[:1]
+        if phrases:
+            seen.add(found[0])
+            kept += [phrase for phrase in dict.fromkeys(found[1:]) if phrase not in seen]
+            seen.update(kept)
+        for label, words in kept:
             yield LabelledSentence(words=words, label=label, source=f"{os.fspath(path)}:{number}")
 
 
