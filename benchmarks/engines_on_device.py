@@ -2,13 +2,15 @@
 
     PYTHONPATH=src python benchmarks/engines_on_device.py            # about a minute on an H200
     PYTHONPATH=src compute-sanitizer --tool racecheck python benchmarks/engines_on_device.py --small
+    PYTHONPATH=src python benchmarks/engines_on_device.py --sweep $OUT/sweep.json
     PYTHONPATH=src TRITON_INTERPRET=1 python benchmarks/engines_on_device.py --device cpu    # a rehearsal without GPU
 
 Equality: every engine against `reference` in float64 over the same (rounded) numbers, as the largest error of a tensor
 relative to its norm; ragged rows, rows without words, widths that are no powers of two. Exits with 1 if a bound is
 passed. Speed: one layer, both directions, all clipped but cuDNN, which cannot; medians, as ratios to cuDNN's own
 bidirectional `nn.LSTM`; launched one by one, and recorded as a CUDA graph. `--small` checks few tiny shapes and times
-nothing. `--set 'FORWARD_TILE=(64,32,64,4,3)' 'FLOAT32_PRECISION="tf32x3"'` tries other constants of the triton engine.
+nothing. `--set 'FORWARD_TILE=(64,32,64,4,3)' FUSED_CELLS=0` tries other constants of the triton engine; `--sweep FILE`
+checks and times, instead of all this and in a minute, the designs and tiles of `engines_sweep.py`; writes the fastest.
 """
 
 import argparse
@@ -107,6 +109,7 @@ def check_all(device, small):
         cases = [("triton", half, SHAPES["small"], TIGHT), ("triton", half, (96, 200), FREE)]
         cases += [("triton", single, (96, 200), FREE), ("triton", single, SHAPES["small"], TIGHT)]
         cases += [("triton", third, (96, 200), TIGHT), ("packed", single, (96, 200), TIGHT)]
+        cases += [("triton", half, SHAPES["original"], USUAL)]
         if device.type == "cuda":
             cases += [("cudnn", dtype, SHAPES["small"], FREE) for dtype in (half, third, single)]
     if device.type == "cpu":  # the interpreter is slow, and cuts where a GPU rounds
@@ -197,6 +200,8 @@ def main():
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="constants of the triton engine")
+    parser.add_argument("--sweep", metavar="FILE", help="time designs and tiles, and write the fastest as JSON")
+    parser.add_argument("--seconds", type=float, default=55, help="for the sweep in all")
     args = parser.parse_args()
     warnings.filterwarnings("ignore", message=".*single contiguous chunk.*")
     device = torch.device(args.device)
@@ -205,6 +210,10 @@ def main():
         engine = importlib.import_module("elmokit.nn.engines.triton")
         assert hasattr(engine, name), f"the triton engine has no constant {name}"
         setattr(engine, name, ast.literal_eval(value))
+    if args.sweep:
+        import engines_sweep
+
+        sys.exit(0 if engines_sweep.Sweep(device, args.seconds).run(args.sweep) else 1)
     start = time.perf_counter()
     lines, good = check_all(device, args.small)
     if device.type == "cuda" and not args.small:

@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import engines_sweep as sweep
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
@@ -26,6 +27,7 @@ from elmokit.nn.kernels import char_cnn, char_table, highway, keyed_dropout, lst
 from elmokit.nn.kernels import linear_cross_entropy as fused
 
 ASSEMBLER = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
+FLOATS = ("gates", "projection", "outputs", "d_outputs", "d_gated", "d_gates", "gated", "read")
 SMALL, ORIGINAL, HALF = (128, 1024), (512, 4096), torch.bfloat16
 
 
@@ -44,20 +46,35 @@ def main():
 
 
 def lstm():
+    """Every kernel that `engines_on_device.py --sweep` may run, and those of float32."""
     numbers, kept = {"cell_clip": "fp32", "output_clip": "fp32"}, {"before": "fp32", "cells": "fp32", "d_cells": "fp32"}
-    tiles = [engine.FORWARD_TILE, engine.SMALLER_TILE, (128, 32, 64, 8, 3)], [engine.BACKWARD_TILE, (64, 32, 64, 4, 3)]
+    kept |= {"d_bias": "fp32"}
     for dtype, width, cells in ((HALF, *SMALL), (HALF, *ORIGINAL), (torch.float32, *ORIGINAL)):
-        for kernel, counts, choices in (
-            (lstmp.forward_kernel, lstmp.FORWARD_COUNTS, tiles[0]),
-            (lstmp.backward_kernel, lstmp.BACKWARD_COUNTS, tiles[1]),
-        ):
-            forward = kernel is lstmp.forward_kernel
-            pointers = kept if dtype == HALF else dict.fromkeys(kernel.arg_names, "fp32")
-            for tile in choices if dtype == HALF else choices[:1]:
-                constants = engine._tile(dtype, tile, cells, P=width, **({"D": width} if forward else {}))
-                constants |= {"KEEPS": True, "FUSES": dtype in engine.FUSED_DTYPES} if forward else {}
-                warps, stages = constants.pop("num_warps"), constants.pop("num_stages")
-                yield kernel, counts, pointers, numbers, constants | {"CLIPS": True}, (), warps, stages
+        pointers = kept if dtype == HALF else dict.fromkeys((*kept, *lstmp.forward_kernel.arg_names, *FLOATS), "fp32")
+        fast, early = {"FAST": dtype == HALF, "LAST": engine.LAST_USE}, {"EARLY": True}
+        sizes = {"D": width, "P": width, "H": cells}
+        forward, back = (lstmp.forward_kernel, lstmp.FORWARD_COUNTS), (lstmp.backward_kernel, lstmp.BACKWARD_COUNTS)
+        for R, J, warps in sweep.APART_TILES if cells == 4096 else sweep.APART_TILES[:1]:
+            for keeps in (True, False):
+                constants = sizes | {"R": R, "J": J, "BK": 16, "FUSES": False, "EARLY": False, "KEEPS": keeps} | fast
+                yield *forward, pointers, numbers, constants, (), warps, 3
+        for R, J, warps in sweep.BACKWARD_APART_TILES:
+            constants = {"P": width, "H": cells, "R": R, "J": J, "BK": 16, "FUSES": False, "CLIPS": False} | fast
+            yield *back, pointers, numbers, constants, (), warps, 3
+        block = {"D": width, "P": width, "BLOCK": engine.CLIP_BLOCK}
+        yield lstmp.clip_kernel, lstmp.CLIP_COUNTS, pointers, numbers, block, (), 4, 3
+        if dtype != HALF:
+            continue
+        for R, J, BK, warps, stages in sweep.FORWARD_TILES:
+            for keeps in (True, False):
+                constants = sizes | {"R": R, "J": J, "BK": BK, "FUSES": True, "KEEPS": keeps} | fast | early
+                yield *forward, pointers, numbers, constants, (), warps, stages
+        for R, Q, BK, warps, stages in sweep.PROJECT_TILES:
+            constants = {"P": width, "H": cells, "R": R, "Q": Q, "BK": BK} | early
+            yield lstmp.project_kernel, lstmp.PROJECT_COUNTS, pointers, numbers, constants, (), warps, stages
+        for R, J, BK, warps, stages in sweep.BACKWARD_TILES:
+            constants = {"P": width, "H": cells, "R": R, "J": J, "BK": BK, "FUSES": True, "CLIPS": True} | fast
+            yield *back, pointers, numbers, constants, (), warps, stages
 
 
 def char():
@@ -130,6 +147,8 @@ def output():
 def compile_one(arch, kernel, counts, pointers, numbers, constants, known, warps, stages):
     """One line of the table. `known`: counts that are multiples of 16, as in the models."""
     names = kernel.arg_names
+    if arch < 90 and "EARLY" in constants:
+        constants = constants | {"EARLY": False}
     signature = {}
     for name in names:
         if name in constants:

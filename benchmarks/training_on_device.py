@@ -59,7 +59,7 @@ STEPS = [("small", "full", 20_480), ("small", "stored", 20_480), ("small", "samp
          ("small", "stored", 40_960)]  # fmt: skip
 NEGATIVES = {"sampled": 8192, "head_and_tail": 24_576}
 PARTS = {
-    "recurrence": r"^(forward_kernel|backward_kernel)",
+    "recurrence": r"^(forward|backward|project|clip)_kernel",
     "convolutions": r"_characters_kernel|_weights_kernel|_sum_kernel|_pool_kernel",
     "output layer": r"_shares_kernel|_weight_kernel|_own_kernel|_combine_kernel|_forward_kernel",
     "products": r"gemm|nvjet|cutlass|cublas|splitK",

@@ -1,25 +1,29 @@
 # ruff: noqa: ANN001, ANN002, ANN202 (fake operators and the context of autograd)
-"""The recurrence on a GPU: two launches a step, both directions side by side, with clipping.
+"""The recurrence on a GPU: a few launches a step, both directions, with clipping.
 
 A step is a product of its inputs and its last outputs with their matrices, the gates, and a product with the
-projection. All but the last are one Triton kernel, so that what comes into the gates never travels to memory and back;
-the projection is a batched matrix product. Going back it is the same in mirror image. What is left is done for all
-steps at once after the last: the gradients of inputs and weights, and the clipping of the outputs (a step clips what it
-reads of the step before by itself).
+projection. There are two ways. Models of few cells wait for launches and memory: there the first product and the gates
+are one Triton kernel, so that what comes into the gates never travels to memory and back, the projection is another,
+and a launch does both directions. Models of many cells are bound by the products, and torch (cuBLAS) makes these
+fastest: Triton does what lies between them, and where there are many rows each direction has a stream of its own, so
+that one fills the gaps of the other. float32 always goes the second way, for it multiplies without tensor cores. Going
+back it is the same in mirror image. What is left is done for all steps at once after the last: the gradients of inputs
+and weights.
 
 The products are taken in the inputs' dtype (float32, bfloat16 or float16) and summed in float32; gates are computed,
-and the cell is kept, in float32. The whole is two operators of `torch.library`, `elmokit::lstmp` and its backward; the
-kernels are in `nn/kernels/lstmp.py`.
+and the cell is kept, in float32. Only the second way rounds what comes into the gates to the dtype in between. The
+whole is two operators of `torch.library`, `elmokit::lstmp` and its backward; the kernels are in `nn/kernels/lstmp.py`.
 
-Shapes as in `engines/__init__.py`; E directions, n rows that read a word at a step, M words of a block of steps.
+Shapes as in `engines/__init__.py`; E directions, K = D + P, n rows that read a word at a step.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -27,25 +31,30 @@ from torch import Tensor
 
 from elmokit.errors import EngineError
 from elmokit.nn.engines import TRITON_DTYPES, Clips, LayerState, Recurrence, engine_named
-from elmokit.nn.kernels.lstmp import backward_kernel, forward_kernel
+from elmokit.nn.kernels.lstmp import backward_kernel, clip_kernel, forward_kernel, project_kernel
 
 __all__ = ["run"]
 
-# How float32 is multiplied: "ieee" is exact; "tf32x3" is three products of TF32 parts on the tensor cores.
-FLOAT32_PRECISION = "ieee"
-# Rows, cells and outputs of a program, its warps, its stages: the fastest of those timed on an H200 in bfloat16
-# (benchmarks/2026-11-15-training-on-an-h200.md), both at the small and at the original size.
-FORWARD_TILE = (128, 64, 64, 8, 3)
-BACKWARD_TILE = (64, 32, 64, 8, 3)
-# That forward tile takes 144 KB of shared memory; GPUs with 99 (8.6, 8.9, 12.0) get one of 72, 7 % slower.
-SMALLER_TILE, FORWARD_SHARED_BYTES = (64, 32, 64, 4, 3), 144 * 2**10
-# float32 multiplies without tensor cores, every product of a tile written out: larger ones take minutes to compile.
-FLOAT32_TILE = (128, 32, 32, 8, 2)
-# Where the kernel multiplies the inputs as well: it saves their way to memory and back. float32 leaves them to torch, a
-# block of steps at once, for without tensor cores torch's products should be the faster ones (not timed).
+# Up to how many cells a Triton kernel makes the products by itself, forward and backward; in these dtypes alone.
+FUSED_CELLS, BACKWARD_FUSED_CELLS = 1024, 1024
 FUSED_DTYPES = (torch.bfloat16, torch.float16)
-# Memory of one such block where no gradient is wanted: the peak does not grow with the length.
-BLOCK_BYTES = 2**29
+# Rows, cells (or outputs) and terms of a program's product, its warps, its stages.
+FORWARD_TILE = (128, 64, 64, 8, 3)
+PROJECT_TILE = (64, 32, 128, 4, 3)
+BACKWARD_TILE = (64, 32, 128, 8, 2)
+# That forward tile takes 144 KB of shared memory; GPUs with 99 (8.6, 8.9, 12.0) get one of 72.
+SMALLER_TILE, FORWARD_SHARED_BYTES = (64, 32, 64, 4, 3), 144 * 2**10
+# Rows, cells and warps of a program that multiplies nothing: 16 bytes of each gate a thread.
+APART_TILE = (16, 64, 4)
+BACKWARD_APART_TILE = (32, 64, 8)
+CLIP_BLOCK = 1024
+# From how many rows on each direction has its stream: with fewer the host's launches take longer than the device.
+STREAM_ROWS = 256
+# Numbers that are not wanted before the way back, or never again, leave the cache first.
+LAST_USE = "evict_first"
+# Kernels of one step start while those of the last still run, where the GPU can (Hopper and later).
+STARTS_EARLY = True
+EARLY_CAPABILITY = (9, 0)
 
 
 @torch.compiler.disable  # batches of every new shape would be compiled anew
@@ -57,19 +66,40 @@ def run(recurrences: Sequence[Recurrence], batch_sizes: Sequence[int], clips: Cl
         raise EngineError(f"the triton engine computes in {known}, found {dtype}: use the reference engine")
     if not batch_sizes or recurrences[0].weights.projection_HP is None:
         return engine_named("packed")(recurrences, batch_sizes, clips)
-    parts = zip(*((each.inputs_ND, *each.weights, *each.state) for each in recurrences), strict=True)
-    stacked = [torch.stack(part) for part in parts]
+    # Both matrices of the gates as one: they are copied once, and their gradients are one product.
+    matrices = [matrix for each in recurrences for matrix in each.weights[:2]]
+    weight_EK4H = torch.cat(matrices).unflatten(0, (len(recurrences), -1))
+    parts = zip(*((each.inputs_ND, *each.weights[2:], *each.state) for each in recurrences), strict=True)
+    inputs_END, *others = map(torch.stack, parts)
+    stacked = [inputs_END, weight_EK4H, *others]
     keeps = any(part.requires_grad for part in stacked)  # never so under no_grad
     outputs_ENP, hidden_EBP, cell_EBH, *_ = _lstmp(*stacked, list(batch_sizes), *clips, keeps)
     finals = map(LayerState, hidden_EBP, cell_EBH)
     return list(zip(outputs_ENP, finals, strict=True))
 
 
+class _Forward(NamedTuple):
+    """What the steps read and fill; every table begins with its directions."""
+
+    inputs_END: Tensor
+    weight_EK4H: Tensor
+    bias_E4H: Tensor
+    projection_EHP: Tensor
+    hidden_EBP: Tensor
+    first_cell_EBH: Tensor
+    cells: Tensor  # of all words, or of all rows, where they are then the first ones as well
+    gates: Tensor  # of all words, or of a step, or none
+    gated_EnH: Tensor
+    outputs_ENP: Tensor
+
+    def of(self, directions: slice) -> _Forward:
+        return _Forward(*(part[directions] for part in self))
+
+
 @torch.library.custom_op("elmokit::lstmp", mutates_args=())
 def _lstmp(
     inputs_END: Tensor,
-    input_ED4H: Tensor,
-    recurrent_EP4H: Tensor,
+    weight_EK4H: Tensor,
     bias_E4H: Tensor,
     projection_EHP: Tensor,
     hidden_EBP: Tensor,
@@ -81,47 +111,113 @@ def _lstmp(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Outputs, final hidden state and cell; and, where `keeps`, the gates and cells of every word for the way back."""
     num_directions, num_words, _ = inputs_END.shape
-    output_dim, cell_dim, dtype = hidden_EBP.shape[2], cell_EBH.shape[2], inputs_END.dtype
-    cell_bound, output_bound = _bound(cell_clip), _bound(output_clip, dtype)
-    weights = _gates_joined(recurrent_EP4H), bias_E4H.contiguous()
-    fuses = dtype in FUSED_DTYPES
-    tile = _tile(dtype, _forward_tile(inputs_END.device), cell_dim, P=output_dim, D=inputs_END.shape[2])
-    flags = tile | {"KEEPS": keeps, "CLIPS": output_clip is not None, "FUSES": fuses}
-    inputs_END = inputs_END.contiguous()
-    input_weight = _gates_joined(input_ED4H) if fuses else input_ED4H
-    outputs_ENP = inputs_END.new_empty(num_directions, num_words, output_dim)
-    gated_EnH = inputs_END.new_empty(num_directions, sizes[0], cell_dim)
-    gates_EM4H = inputs_END.new_empty(num_directions, num_words if fuses and keeps else 0, 4 * cell_dim)
-    hidden, hidden_start = hidden_EBP.to(dtype).contiguous(), 0
+    cell_dim, output_dim, dtype = *projection_EHP.shape[1:], inputs_END.dtype
     if keeps:
-        before, before_start = cell_EBH.float().contiguous(), 0
-        cells = before.new_empty(num_directions, num_words, cell_dim)
+        first_cell_EBH = cell_EBH.float().contiguous()
+        cells = first_cell_EBH.new_empty(num_directions, num_words, cell_dim)
     else:  # one cell a row is enough: each is read and then overwritten by one program
-        cells = cell_EBH.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-        before, before_start = cells, 0
-    steps_a_block = len(sizes) if keeps else max(1, BLOCK_BYTES // (4 * gated_EnH.nbytes))
-    start = block_start = block_end = 0
+        first_cell_EBH = cell_EBH.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+        cells = first_cell_EBH
+    fuses = _fuses(dtype, cell_dim, FUSED_CELLS)
+    num_gates = num_words if keeps else 0 if fuses else sizes[0]
+    tables = _Forward(
+        inputs_END.contiguous(),
+        weight_EK4H.contiguous(),
+        bias_E4H.contiguous(),
+        projection_EHP.contiguous(),
+        # A product, so that a kernel is queued last: the first of ours may start on its inputs before that has ended.
+        (hidden_EBP * 1).to(dtype).contiguous(),
+        first_cell_EBH,
+        cells,
+        inputs_END.new_empty(num_directions, num_gates, 4 * cell_dim),
+        inputs_END.new_empty(num_directions, sizes[0], cell_dim),
+        outputs_ENP := inputs_END.new_empty(num_directions, num_words, output_dim),
+    )
     with torch.cuda.device_of(inputs_END):
-        for step, n in enumerate(sizes):
-            if step % steps_a_block == 0 and not fuses:
-                block_start, block_end = start, start + sum(sizes[step : step + steps_a_block])
-                gates_EM4H = torch.bmm(inputs_END[:, block_start:block_end], input_ED4H)
-            cells_start = start if keeps else 0
-            forward_kernel[_grid(n, num_directions, tile)](
-                inputs_END, input_weight, gates_EM4H, *weights, hidden, before, cells, gated_EnH, n, start, num_words,
-                start - block_start, gates_EM4H.shape[1], hidden_start, hidden.shape[1], before_start, before.shape[1],
-                cells_start, cells.shape[1], sizes[0], cell_bound, output_bound if step else float("inf"), **flags,
-            )  # fmt: skip
-            torch.bmm(gated_EnH[:, :n], projection_EHP, out=outputs_ENP[:, start : start + n])
-            hidden, hidden_start, before, before_start = outputs_ENP, start, cells, cells_start
-            start += n
-    if output_clip is not None:
-        outputs_ENP.clamp_(-output_bound, output_bound)
+        steps = _forward_fused if fuses else _forward_apart
+        steps(tables, sizes, _bound(cell_clip), _bound(output_clip, dtype), keeps=keeps)
     final_hidden_EBP = _after_last_words(outputs_ENP, hidden_EBP, sizes)
     if not keeps:
         final_cell_EBH = cells.to(cell_EBH.dtype)
         return outputs_ENP, final_hidden_EBP, final_cell_EBH, inputs_END.new_empty(0), cells.new_empty(0)
-    return outputs_ENP, final_hidden_EBP, _after_last_words(cells, cell_EBH, sizes), gates_EM4H, cells
+    return outputs_ENP, final_hidden_EBP, _after_last_words(cells, cell_EBH, sizes), tables.gates, cells
+
+
+def _forward_fused(
+    tables: _Forward, sizes: Sequence[int], cell_bound: float, output_bound: float, *, keeps: bool
+) -> None:
+    """A kernel for products and gates, another for the projection."""
+    inputs, weight, bias, projection, hidden, before, cells, gates, gated, outputs = tables
+    num_directions, num_words, input_dim = inputs.shape
+    cell_dim, output_dim = projection.shape[1:]
+    R, J, BK, num_warps, num_stages = _forward_tile(inputs.device)
+    shared: dict[str, Any] = {"P": output_dim, "H": cell_dim, "EARLY": _starts_early(inputs.device)}
+    if shared["EARLY"]:
+        shared["launch_pdl"] = True
+    flags = shared | {"D": input_dim, "R": R, "J": J, "BK": _terms(BK, max(input_dim, output_dim))}
+    flags |= {"num_warps": num_warps, "num_stages": num_stages, "KEEPS": keeps, "FUSES": True, "FAST": _is_fast(inputs)}
+    flags["LAST"] = LAST_USE if keeps else ""
+    rows, Q, terms, num_warps, num_stages = PROJECT_TILE
+    Q = _terms(Q, output_dim)
+    said = shared | {"R": rows, "Q": Q, "BK": _terms(terms, cell_dim), "num_warps": num_warps, "num_stages": num_stages}
+    start = hidden_start = before_start = 0
+    for n in sizes:
+        kept = start if keeps else 0
+        forward_kernel[(triton.cdiv(n, R), triton.cdiv(cell_dim, J), num_directions)](
+            inputs, weight, gates, bias, hidden, before, cells, gated, n, start, num_words, kept, gates.shape[1],
+            hidden_start, hidden.shape[1], before_start, before.shape[1], kept, cells.shape[1], sizes[0], cell_bound,
+            **flags,
+        )  # fmt: skip
+        project_kernel[(triton.cdiv(n, rows), triton.cdiv(output_dim, Q), num_directions)](
+            gated, projection, outputs, n, start, num_words, sizes[0], output_bound, **said
+        )
+        hidden, hidden_start, before, before_start = outputs, start, cells, kept
+        start += n
+
+
+def _forward_apart(
+    tables: _Forward, sizes: Sequence[int], cell_bound: float, output_bound: float, *, keeps: bool
+) -> None:
+    """Products by torch; a kernel for the gates, and one that clips what was said and hands it to the next step."""
+    num_directions, num_words, input_dim = tables.inputs_END.shape
+    cell_dim, output_dim = tables.projection_EHP.shape[1:]
+    # What a word is computed from, side by side: its input, and what its row said last.
+    read_ENK = tables.inputs_END.new_empty(num_directions, num_words, input_dim + output_dim)
+    read_ENK[:, :, :input_dim] = tables.inputs_END
+    read_ENK[:, : sizes[0], input_dim:] = tables.hidden_EBP[:, : sizes[0]]
+    R, J, num_warps = APART_TILE
+    flags: dict[str, Any] = {
+        "D": input_dim,
+        "P": output_dim,
+        "H": cell_dim,
+        "R": R,
+        "J": J,
+        "BK": 16,
+        "num_warps": num_warps,
+    }
+    flags |= {"KEEPS": keeps, "FUSES": False, "EARLY": False, "FAST": _is_fast(read_ENK)}
+    flags["LAST"] = LAST_USE if keeps else ""
+    with _lanes(num_directions, sizes[0], read_ENK.device) as lanes:
+        parts = [(on_stream, read_ENK[of], tables.of(of)) for of, on_stream in lanes]
+        start = before_start = 0
+        for n, num_next in zip(sizes, [*sizes[1:], 0], strict=True):
+            kept = start if keeps else 0
+            for on_stream, read, (_, weight, bias, projection, _, first_cell, cells, gates, gated, outputs) in parts:
+                before = cells if start else first_cell
+                with on_stream():
+                    torch.bmm(read[:, start : start + n], weight, out=gates[:, kept : kept + n])
+                    forward_kernel[(triton.cdiv(n, R), triton.cdiv(cell_dim, J), len(read))](
+                        read, weight, gates, bias, read, before, cells, gated, n, start, num_words, kept,
+                        gates.shape[1], 0, num_words, before_start, before.shape[1], kept, cells.shape[1], sizes[0],
+                        cell_bound, **flags,
+                    )  # fmt: skip
+                    torch.bmm(gated[:, :n], projection, out=outputs[:, start : start + n])
+                    clip_kernel[(triton.cdiv(n * output_dim, CLIP_BLOCK), len(read))](
+                        outputs, read, n, num_next, start, num_words, output_bound, D=input_dim, P=output_dim,
+                        BLOCK=CLIP_BLOCK,
+                    )  # fmt: skip
+            before_start = kept
+            start += n
 
 
 @_lstmp.register_fake
@@ -135,14 +231,32 @@ def _(inputs_END, *others):
     return outputs_ENP, torch.empty_like(hidden_EBP), torch.empty_like(cell_EBH), gates, cells
 
 
+class _Backward(NamedTuple):
+    """What the steps read, and what they fill on their way back; every table begins with its directions."""
+
+    recurrent_E4HP: Tensor
+    projection_EHP: Tensor
+    first_cell_EBH: Tensor
+    cells_ENH: Tensor
+    gates_EN4H: Tensor
+    outputs_ENP: Tensor
+    d_outputs_ENP: Tensor  # what came from outside; the steps add what they did to the output before
+    d_gates_EN4H: Tensor
+    d_bias_ET4H: Tensor  # of each tile of rows
+    d_cells_EBH: Tensor
+    gated_ENH: Tensor
+
+    def of(self, directions: slice) -> _Backward:
+        return _Backward(*(part[directions] for part in self))
+
+
 @torch.library.custom_op("elmokit::lstmp_backward", mutates_args=())
 def _lstmp_backward(
     d_outputs_ENP: Tensor,
     d_hidden_EBP: Tensor,
     d_cell_EBH: Tensor,
     inputs_END: Tensor,
-    input_ED4H: Tensor,
-    recurrent_EP4H: Tensor,
+    weight_EK4H: Tensor,
     projection_EHP: Tensor,
     hidden_EBP: Tensor,
     cell_EBH: Tensor,
@@ -152,80 +266,149 @@ def _lstmp_backward(
     sizes: list[int],
     cell_clip: float | None,
     output_clip: float | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of the inputs, the four weights and the first state."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of the inputs, the weights and the first state."""
     num_directions, num_words, cell_dim = cells_ENH.shape
-    active, starts, dtype = sizes[0], _starts(sizes), inputs_END.dtype
-    cell_bound, output_bound = _bound(cell_clip), _bound(output_clip, dtype)
-    tile = _tile(dtype, BACKWARD_TILE, cell_dim, P=outputs_ENP.shape[2])
-    flags = tile | {"CLIPS": output_clip is not None}
-    projection_EHP = projection_EHP.contiguous()
+    active, dtype = sizes[0], inputs_END.dtype
     d_outputs_ENP = d_outputs_ENP.clone(memory_format=torch.contiguous_format)
     for rows, places in _last_words(sizes):
         d_outputs_ENP[:, places] += d_hidden_EBP[:, rows]
     d_cells_EBH = d_cell_EBH.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-    d_gates_EN4H = torch.empty_like(gates_EN4H)
-    gated_ENH = inputs_END.new_empty(num_directions, num_words, cell_dim)
-    backwards_E4HP = recurrent_EP4H.transpose(1, 2)
-    first_cell_EBH = cell_EBH.float().contiguous()
+    fuses = _fuses(dtype, cell_dim, BACKWARD_FUSED_CELLS)
+    num_tiles = triton.cdiv(active, (BACKWARD_TILE if fuses else BACKWARD_APART_TILE)[0])
+    input_E4HD, recurrent_E4HP = weight_EK4H.transpose(1, 2).split([inputs_END.shape[2], outputs_ENP.shape[2]], dim=2)
+    tables = _Backward(
+        recurrent_E4HP, projection_EHP.contiguous(), cell_EBH.float().contiguous(), cells_ENH, gates_EN4H, outputs_ENP,
+        d_outputs_ENP, d_gates_EN4H := torch.empty_like(gates_EN4H),
+        d_bias_ET4H := d_cells_EBH.new_zeros(num_directions, num_tiles, 4 * cell_dim), d_cells_EBH,
+        gated_ENH := gates_EN4H.new_empty(num_directions, num_words, cell_dim),
+    )  # fmt: skip
+    output_bound = None if output_clip is None else _bound(output_clip, dtype)
     with torch.cuda.device_of(inputs_END):
-        for step in reversed(range(len(sizes))):
-            start, n = starts[step], sizes[step]
-            before, before_start = (cells_ENH, starts[step - 1]) if step else (first_cell_EBH, 0)
-            backward_kernel[_grid(n, num_directions, tile)](
-                gates_EN4H, projection_EHP, before, cells_ENH, outputs_ENP, d_outputs_ENP, d_gates_EN4H, gated_ENH,
-                d_cells_EBH, n, start, num_words, before_start, before.shape[1], d_cells_EBH.shape[1],
-                cell_bound, output_bound, **flags,
-            )  # fmt: skip
-            if step:  # what a step did to the output before it joins what came to that output from outside
-                d_before_EnP = d_outputs_ENP[:, starts[step - 1] : starts[step - 1] + n]
-                d_before_EnP.baddbmm_(d_gates_EN4H[:, start : start + n], backwards_E4HP)
-    if output_clip is not None:  # the kernel did so for itself, in registers
-        d_outputs_ENP.masked_fill_(outputs_ENP.abs() >= output_bound, 0)
-    d_first_EnP = torch.bmm(d_gates_EN4H[:, :active], backwards_E4HP).to(hidden_EBP.dtype)
-    words_before = [hidden_EBP[:, :active].to(dtype)]
-    words_before += [outputs_ENP[:, start : start + n] for start, n in zip(starts, sizes[1:], strict=False)]
-    # Both matrices of the gates at once: their gradients are read from memory once instead of twice.
-    read_ENX = torch.cat([inputs_END, torch.cat(words_before, dim=1)], dim=2)
-    d_input_ED4H, d_recurrent_EP4H = torch.bmm(read_ENX.transpose(1, 2), d_gates_EN4H).split(
-        [inputs_END.shape[2], outputs_ENP.shape[2]], dim=1
-    )
+        (_backward_fused if fuses else _backward_apart)(tables, sizes, _bound(cell_clip), output_bound)
+    d_first_EnP = torch.bmm(d_gates_EN4H[:, :active], recurrent_E4HP).to(hidden_EBP.dtype)
+    # Both matrices of the gates at once: the gradients of these are read from memory once instead of twice.
+    read_ENK = torch.cat([inputs_END, _said_before(outputs_ENP, hidden_EBP, sizes)], dim=2)
     return (
-        torch.bmm(d_gates_EN4H, input_ED4H.transpose(1, 2)),
-        d_input_ED4H.clone(),  # an operator must not return parts of one tensor
-        d_recurrent_EP4H.clone(),
-        d_gates_EN4H.sum(1),
+        torch.bmm(d_gates_EN4H, input_E4HD),
+        torch.bmm(read_ENK.transpose(1, 2), d_gates_EN4H),
+        d_bias_ET4H.sum(1).to(dtype),
         torch.bmm(gated_ENH.transpose(1, 2), d_outputs_ENP),
         torch.cat([d_first_EnP, d_hidden_EBP[:, active:]], dim=1),
         d_cells_EBH.to(cell_EBH.dtype),
     )
 
 
+def _backward_fused(tables: _Backward, sizes: Sequence[int], cell_bound: float, output_bound: float | None) -> None:
+    """A kernel for the product with the projection and all gradients of a step, and torch's with the weights."""
+    recurrent, projection, first_cell, cells, gates, outputs, d_outputs, d_gates, d_bias, d_cells, gated = tables
+    num_directions, num_words, cell_dim = cells.shape
+    R, J, BK, num_warps, num_stages = BACKWARD_TILE
+    flags = {"P": outputs.shape[2], "H": cell_dim, "R": R, "J": J, "BK": _terms(BK, outputs.shape[2])}
+    flags |= {"num_warps": num_warps, "num_stages": num_stages, "CLIPS": output_bound is not None}
+    flags |= {"FUSES": True, "FAST": _is_fast(gates), "LAST": LAST_USE}
+    starts = _starts(sizes)
+    for step in reversed(range(len(sizes))):
+        start, n = starts[step], sizes[step]
+        before, before_start = (cells, starts[step - 1]) if step else (first_cell, 0)
+        backward_kernel[(triton.cdiv(n, R), triton.cdiv(cell_dim, J), num_directions)](
+            gates, projection, before, cells, outputs, d_outputs, gated, d_gates, d_bias, gated, d_cells, n, start,
+            num_words, before_start, before.shape[1], 0, d_cells.shape[1], d_bias.shape[1], cell_bound,
+            output_bound or 0.0, **flags,
+        )  # fmt: skip
+        if step:
+            _hand_back(d_outputs[:, before_start : before_start + n], d_gates[:, start : start + n], recurrent)
+    if output_bound is not None:  # the kernel did so for itself, in registers
+        d_outputs.masked_fill_(outputs.abs() >= output_bound, 0)
+
+
+def _backward_apart(tables: _Backward, sizes: Sequence[int], cell_bound: float, output_bound: float | None) -> None:
+    """Products by torch, a kernel for what lies between them."""
+    num_directions, num_words, cell_dim = tables.cells_ENH.shape
+    R, J, num_warps = BACKWARD_APART_TILE
+    flags = {"P": tables.outputs_ENP.shape[2], "H": cell_dim, "R": R, "J": J, "BK": 16, "num_warps": num_warps}
+    flags |= {"CLIPS": False, "FUSES": False, "FAST": _is_fast(tables.gates_EN4H), "LAST": LAST_USE}
+    d_gated_EnH = tables.gated_ENH.new_empty(num_directions, sizes[0], cell_dim)
+    clipped_ENP = tables.outputs_ENP if output_bound is None else tables.outputs_ENP.abs() >= output_bound
+    starts = _starts(sizes)
+    with _lanes(num_directions, sizes[0], d_gated_EnH.device) as lanes:
+        parts = [(on_stream, d_gated_EnH[of], clipped_ENP[of], tables.of(of)) for of, on_stream in lanes]
+        for step in reversed(range(len(sizes))):
+            start, n = starts[step], sizes[step]
+            now, before_start = slice(start, start + n), starts[step - 1] if step else 0
+            for on_stream, d_gated, clipped, lane in parts:
+                recurrent, projection, first_cell, cells, gates, outputs, d_outputs, d_gates, d_bias, *others = lane
+                d_cells, gated = others
+                before = cells if step else first_cell
+                with on_stream():
+                    if output_bound is not None:  # an output at its bound passes nothing on
+                        d_outputs[:, now].masked_fill_(clipped[:, now], 0)
+                    torch.bmm(d_outputs[:, now], projection.transpose(1, 2), out=d_gated[:, :n])
+                    backward_kernel[(triton.cdiv(n, R), triton.cdiv(cell_dim, J), len(gates))](
+                        gates, projection, before, cells, outputs, d_outputs, d_gated, d_gates, d_bias, gated, d_cells,
+                        n, start, num_words, before_start, before.shape[1], sizes[0], d_cells.shape[1],
+                        d_bias.shape[1], cell_bound, 0.0, **flags,
+                    )  # fmt: skip
+                    if step:
+                        _hand_back(d_outputs[:, before_start : before_start + n], d_gates[:, now], recurrent)
+
+
+def _hand_back(d_before_EnP: Tensor, d_gates_En4H: Tensor, recurrent_E4HP: Tensor) -> None:
+    """What a step did to the output before it joins what came to that output from outside."""
+    d_before_EnP.baddbmm_(d_gates_En4H, recurrent_E4HP)
+
+
 @_lstmp_backward.register_fake
-def _(d_outputs, d_hidden, d_cell, inputs, input_weight, recurrent, projection, hidden, cell, outputs, gates, *others):
+def _(d_outputs, d_hidden, d_cell, inputs, weight, projection, hidden, cell, outputs, gates, *others):
     del d_outputs, d_hidden, d_cell, outputs, others
     bias = gates.new_empty(gates.shape[0], gates.shape[2])
-    return tuple(torch.empty_like(part) for part in (inputs, input_weight, recurrent, bias, projection, hidden, cell))
+    return tuple(torch.empty_like(part) for part in (inputs, weight, bias, projection, hidden, cell))
 
 
 def _keep(ctx, inputs, output) -> None:
-    inputs_END, input_ED4H, recurrent_EP4H, _, projection_EHP, hidden_EBP, cell_EBH, *ctx.settings, _ = inputs
+    inputs_END, weight_EK4H, _, projection_EHP, hidden_EBP, cell_EBH, *ctx.settings, _ = inputs
     outputs_ENP, final_hidden_EBP, final_cell_EBH, gates_EN4H, cells_ENH = output
     ctx.save_for_backward(
-        inputs_END, input_ED4H, recurrent_EP4H, projection_EHP, hidden_EBP, cell_EBH, outputs_ENP, gates_EN4H, cells_ENH
+        inputs_END, weight_EK4H, projection_EHP, hidden_EBP, cell_EBH, outputs_ENP, gates_EN4H, cells_ENH
     )
     ctx.mark_non_differentiable(gates_EN4H, cells_ENH)
     ctx.set_materialize_grads(False)  # the kept gates would get as many zeros
 
 
 def _differentiate(ctx, *gradients):
-    _, _, _, _, hidden_EBP, cell_EBH, outputs_ENP, *_ = saved = ctx.saved_tensors
+    _, _, _, hidden_EBP, cell_EBH, outputs_ENP, *_ = saved = ctx.saved_tensors
     pairs = zip(gradients, (outputs_ENP, hidden_EBP, cell_EBH), strict=False)
     gradients = [torch.zeros_like(like) if gradient is None else gradient for gradient, like in pairs]
     return *_lstmp_backward(*gradients, *saved, *ctx.settings), None, None, None, None
 
 
 _lstmp.register_autograd(_differentiate, setup_context=_keep)
+
+
+@contextlib.contextmanager
+def _lanes(num_directions: int, num_rows: int, device: torch.device) -> Iterator[list[tuple[slice, Callable]]]:
+    """Which directions run together, and on which stream; what is queued after them waits for all."""
+    if num_rows < STREAM_ROWS:
+        yield [(slice(num_directions), contextlib.nullcontext)]
+        return
+    directions = [slice(number, number + 1) for number in range(num_directions)]
+    if device.type != "cuda":
+        yield [(direction, contextlib.nullcontext) for direction in directions]
+        return
+    main = torch.cuda.current_stream(device)
+    streams = [main, *(_side_stream(device, number) for number in range(1, num_directions))]
+    for side in streams[1:]:
+        side.wait_stream(main)
+    yield [(of, functools.partial(torch.cuda.stream, own)) for of, own in zip(directions, streams, strict=True)]
+    for side in streams[1:]:
+        main.wait_stream(side)
+
+
+@functools.cache
+def _side_stream(device: torch.device, number: int) -> torch.cuda.Stream:
+    """One stream a direction and device; a stream costs memory, so it is made once."""
+    del number
+    return torch.cuda.Stream(device)
 
 
 def _starts(sizes: Sequence[int]) -> list[int]:
@@ -245,18 +428,34 @@ def _after_last_words(values_ENX: Tensor, first_EBX: Tensor, sizes: Sequence[int
     return torch.cat([*ended, first_EBX[:, sizes[0] :]], dim=1).to(first_EBX.dtype)
 
 
+def _said_before(outputs_ENP: Tensor, hidden_EBP: Tensor, sizes: Sequence[int]) -> Tensor:
+    """What the row of each word had said before it. Steps of one size follow each other in one piece."""
+    pieces, begin, end = [hidden_EBP[:, : sizes[0]].to(outputs_ENP.dtype)], 0, 0
+    for start, size, after in zip(_starts(sizes), sizes, [*sizes[1:], 0], strict=True):
+        end = start + after
+        if after < size:  # the rows that end here are left out
+            pieces.append(outputs_ENP[:, begin:end])
+            begin = start + size
+    return torch.cat(pieces, dim=1)
+
+
 def _bound(clip: float | None, dtype: torch.dtype = torch.float32) -> float:
     """The clip as the dtype holds it: what was clipped must be found by comparing with it."""
     return float("inf") if clip is None else torch.tensor(clip, dtype=dtype).item()
 
 
-def _gates_joined(weight_EX4H: Tensor) -> Tensor:
-    """The same matrix with the four gates of a cell side by side."""
-    return weight_EX4H.unflatten(2, (4, -1)).transpose(2, 3).reshape(weight_EX4H.shape).contiguous()
+def _fuses(dtype: torch.dtype, cell_dim: int, most_cells: int) -> bool:
+    return dtype in FUSED_DTYPES and cell_dim <= most_cells
 
 
-def _grid(num_rows: int, num_directions: int, tile: dict[str, Any]) -> tuple[int, int, int]:
-    return triton.cdiv(num_rows, tile["R"]), triton.cdiv(tile["H"], tile["J"]), num_directions
+def _is_fast(values: Tensor) -> bool:
+    """Whether the approximate tanh of the hardware is near enough; Triton's interpreter has none."""
+    return values.dtype == torch.bfloat16 and values.is_cuda
+
+
+def _terms(most: int, width: int) -> int:
+    """How many terms of a sum of that width a program takes at once."""
+    return max(16, min(most, triton.next_power_of_2(width)))
 
 
 def _forward_tile(device: torch.device) -> tuple[int, ...]:
@@ -271,11 +470,5 @@ def _shared_bytes(device: torch.device) -> int:
     return triton.runtime.driver.active.utils.get_device_properties(device.index)["max_shared_mem"]
 
 
-def _tile(dtype: torch.dtype, usual: tuple[int, ...], cell_dim: int, **widths: int) -> dict[str, Any]:
-    """Sizes of a kernel; `widths` are those of the sums it takes, by their letters there."""
-    precise = dtype == torch.float32
-    rows, cells, outputs, num_warps, num_stages = FLOAT32_TILE if precise else usual
-    blocks = {f"B{name}": max(16, min(outputs, triton.next_power_of_2(width))) for name, width in widths.items()}
-    sizes = widths | blocks | {"H": cell_dim, "R": rows, "J": cells}
-    precision = FLOAT32_PRECISION if precise else "tf32"  # Triton's default, of no effect in half precision
-    return sizes | {"PRECISION": precision, "num_warps": num_warps, "num_stages": num_stages}
+def _starts_early(device: torch.device) -> bool:
+    return STARTS_EARLY and device.type == "cuda" and torch.cuda.get_device_capability(device) >= EARLY_CAPABILITY
