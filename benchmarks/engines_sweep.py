@@ -27,6 +27,7 @@ PROJECT_TILES = [(64, 32, 128, 4, 3), (64, 64, 64, 4, 4)]
 BACKWARD_TILES = [(64, 32, 128, 8, 2), (64, 32, 64, 8, 3)]
 APART_TILES = [(16, 64, 4), (16, 128, 8)]
 BACKWARD_APART_TILES = [(32, 64, 8), (32, 32, 4), (64, 64, 8)]
+STREAM_ROWS = 256  # with fewer the host's launches take longer than the device
 SHAPES = engines.SHAPES
 ROWS = (1024, 512)
 
@@ -68,7 +69,8 @@ PARTS = {
 
 
 def forward_variants(shape):
-    fused, apart = {"FUSED_CELLS": ALL, "FORWARD_TILE": FORWARD_TILES[0]}, {"FUSED_CELLS": 0}
+    fused = {"FUSED_CELLS": ALL, "FORWARD_TILE": FORWARD_TILES[0], "STARTS_EARLY": True}
+    apart = {"FUSED_CELLS": 0, "STREAM_ROWS": STREAM_ROWS}
     if shape == "small":
         found = {f"fused {tile}": fused | {"FORWARD_TILE": tile} for tile in FORWARD_TILES}
         found["fused, no early start"] = fused | {"STARTS_EARLY": False}
@@ -82,7 +84,7 @@ def forward_variants(shape):
 
 
 def backward_variants(shape):
-    fused, apart = {"BACKWARD_FUSED_CELLS": ALL}, {"BACKWARD_FUSED_CELLS": 0}
+    fused, apart = {"BACKWARD_FUSED_CELLS": ALL}, {"BACKWARD_FUSED_CELLS": 0, "STREAM_ROWS": STREAM_ROWS}
     tiles = BACKWARD_TILES if shape == "small" else BACKWARD_TILES[1:]
     found = {f"fused {tile}": fused | {"BACKWARD_TILE": tile} for tile in tiles}
     found |= {f"apart {tile}": apart | {"BACKWARD_APART_TILE": tile} for tile in BACKWARD_APART_TILES}

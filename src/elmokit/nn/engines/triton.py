@@ -48,12 +48,14 @@ SMALLER_TILE, FORWARD_SHARED_BYTES = (64, 32, 64, 4, 3), 144 * 2**10
 APART_TILE = (16, 64, 4)
 BACKWARD_APART_TILE = (32, 64, 8)
 CLIP_BLOCK = 1024
-# From how many rows on each direction has its stream: with fewer the host's launches take longer than the device.
-STREAM_ROWS = 256
+# From how many rows on each direction has its stream. No batch has so many: the streams have not run on a GPU yet, and
+# `benchmarks/engines_on_device.py --sweep` is to say whether they are right and faster.
+STREAM_ROWS = 2**31
 # Numbers that are not wanted before the way back, or never again, leave the cache first.
 LAST_USE = "evict_first"
-# Kernels of one step start while those of the last still run, where the GPU can (Hopper and later).
-STARTS_EARLY = True
+# Kernels of one step start while those of the last still run, where the GPU can (Hopper and later); off until that
+# sweep has run it.
+STARTS_EARLY = False
 EARLY_CAPABILITY = (9, 0)
 
 
