@@ -239,8 +239,8 @@ def test_time_grows_with_the_text_only(junk):
         segmenter(text)
         return time.process_time() - start
 
-    short = min(seconds(2_000) for _ in range(3))
-    assert seconds(32_000) < 80 * short + 0.2
+    short, long = (min(seconds(length) for _ in range(3)) for length in (2_000, 32_000))  # a collector may come between
+    assert long < 80 * short + 0.2
 
 
 @pytest.mark.skipif(not PRETRAIN.exists(), reason="needs the shared data beside the checkout")
