@@ -32,8 +32,10 @@ class Info(Command):
         """Load the model and print one line a fact."""
         from elmokit.io import load
 
-        for name, value in _facts(load(self.source, softmax="shape")):
-            say(f"{name:<12}{value}")
+        facts = list(_facts(load(self.source, softmax="shape")))
+        width = max(len(name) for name, _ in facts) + 2
+        for name, value in facts:
+            say(f"{name:<{width}}{value}")
 
 
 def _facts(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
@@ -49,7 +51,7 @@ def _facts(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
     yield "cells", f"{lstm.cell_dim} wide, {'with' if lstm.residual else 'without'} residual connections"
     yield "clips", ", ".join(clips) or "none"
     yield "words", _how_words_are_read(config)
-    yield "mix", _stored_mix(checkpoint)
+    yield "mix", checkpoint.metadata.get("mix") or _stored_mix(checkpoint)
     yield "warm start", "stored" if "canonical.hidden" in checkpoint.tensors else "computed when first needed"
     yield (
         "softmax",
@@ -57,7 +59,7 @@ def _facts(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
     )
     yield "engine", _engine_here(config)
     yield "precision", _precisions_here()
-    yield from sorted(checkpoint.metadata.items())
+    yield from ((name.replace("_", " "), value) for name, value in sorted(checkpoint.metadata.items()) if name != "mix")
 
 
 def _how_words_are_read(config: ElmoConfig) -> str:
