@@ -141,26 +141,23 @@ def timed(name, settings, shape, rows, words, dtype, device):
 def at_full_size(settings, shape, rows, words, dtype, device):
     """Outputs and gradients of a layer as it is timed: launched one by one, and as the third replay of a recording."""
     run, leaves = engines.layer("triton", rows, words, shape, dtype, device)
+    found = []
 
     def both():
         outputs = run()
-        return [*outputs, *torch.autograd.grad(outputs, leaves, outputs)]
+        found[:] = [*outputs, *torch.autograd.grad(outputs, leaves, outputs)]
 
     with taken(settings):
-        launched = both()
+        both()
+        launched = found.copy()
         if device.type == "cpu":
             return launched, launched
-        recorded, side = [], torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            both()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            recorded = both()
+        replay = engines.recorded(both)
+        if replay is None:
+            raise RuntimeError("could not be recorded")
         for _ in range(3):
-            graph.replay()
-        return launched, [part.clone() for part in recorded]
+            replay()
+        return launched, [part.clone() for part in found]
 
 
 class Sweep:

@@ -123,7 +123,7 @@ def take_the_paths_of_a_gpu():
     JITFunction.run = lambda kernel, *args, **flags: [c.count(kernel.__name__, args) for c in LISTENING]
     for module, *names in (
         (lstm_engine, "_lstmp", "_lstmp_backward"),
-        (char_cnn, "_best", "_best_backward"),
+        (char_cnn, "best", "best_backward"),
         (highway, "_rectified", "_rectified_backward", "_highway", "_highway_backward"),
         (linear_cross_entropy, "_forward_op", "_weight_op"),
     ):

@@ -24,6 +24,12 @@ def kernel():
     return char_cnn
 
 
+def convolve_and_pool(characters, weight, bias):
+    from elmokit.nn.kernels.char_filters import pooled
+
+    return pooled([characters], [weight]) + bias
+
+
 def plain(characters, weight, bias):
     return F.conv1d(characters.transpose(1, 2), weight, bias).amax(dim=2)
 
@@ -61,29 +67,27 @@ def draw(seed, num_words, num_columns, dim, num_channels, width, dtype=torch.flo
     seed=st.integers(0, 2**30),
 )
 def test_same_values_and_gradients(num_words, width, positions, dim, num_channels, dtype, seed):
-    from elmokit.nn.kernels import char_cnn
-
     tensors = draw(seed, num_words, positions + width - 1, dim, num_channels, width, dtype)
-    assert_equal(char_cnn.convolve_and_pool, tensors)
+    assert_equal(convolve_and_pool, tensors)
 
 
 @pytest.mark.parametrize(("num_words", "num_columns", "num_channels", "width"), [(70, 12, 150, 5), (3, 7, 32, 7)])
 def test_same_values_and_gradients_in_bfloat16(kernel, num_words, num_columns, num_channels, width):
     tensors = draw(0, num_words, num_columns, 16, num_channels, width, torch.bfloat16)
     tensors[0].mul_(torch.linspace(0.1, 3, num_columns).view(1, -1, 1))  # maxima that stand out
-    assert_equal(kernel.convolve_and_pool, tensors)
+    assert_equal(convolve_and_pool, tensors)
 
 
 def test_more_words_than_splits_times_a_block(kernel, monkeypatch):
     monkeypatch.setattr(kernel, "SPLITS", 2)
-    assert_equal(kernel.convolve_and_pool, draw(1, 300, 4, 4, 16, 2))
+    assert_equal(convolve_and_pool, draw(1, 300, 4, 4, 16, 2))
 
 
 def test_characters_that_are_a_view(kernel):
     characters, weight, bias = draw(2, 5, 8, 4, 16, 3)
     view = characters.transpose(0, 1).contiguous().transpose(0, 1)
     assert not view.is_contiguous()
-    assert torch.equal(kernel.convolve_and_pool(view, weight, bias), kernel.convolve_and_pool(characters, weight, bias))
+    assert torch.equal(convolve_and_pool(view, weight, bias), convolve_and_pool(characters, weight, bias))
 
 
 def test_ties_of_padding_give_the_table_the_same_gradient(kernel):
@@ -99,34 +103,34 @@ def test_ties_of_padding_give_the_table_the_same_gradient(kernel):
     leaves = [part.double() for part in (table, weight, bias)]
     expected = with_table(plain)
     leaves = [table, weight, bias]
-    for one, other in zip(with_table(kernel.convolve_and_pool), expected, strict=True):
+    for one, other in zip(with_table(convolve_and_pool), expected, strict=True):
         assert (one.double() - other).norm() <= 1e-6 * other.norm()
 
 
 def test_the_first_of_equal_maxima_wins(kernel):
     characters, weight = torch.ones(1, 4, 1, requires_grad=True), torch.ones(1, 1, 2)
-    kernel.convolve_and_pool(characters, weight, torch.zeros(1)).sum().backward()
+    convolve_and_pool(characters, weight, torch.zeros(1)).sum().backward()
     assert characters.grad is not None and characters.grad.flatten().tolist() == [1, 1, 0, 0]
 
 
 def test_a_nan_is_not_lost(kernel):
     characters, weight, bias = draw(4, 3, 6, 4, 16, 2)
     characters[1, 2] = float("nan")
-    values = kernel.convolve_and_pool(characters, weight, bias)
+    values = convolve_and_pool(characters, weight, bias)
     assert values[1].isnan().all() and not values[[0, 2]].isnan().any()
 
 
 def test_no_words(kernel):
-    found = values_and_gradients(kernel.convolve_and_pool, draw(5, 0, 6, 4, 16, 2))
+    found = values_and_gradients(convolve_and_pool, draw(5, 0, 6, 4, 16, 2))
     assert found[0].shape == (0, 16) and all(not gradient.any() for gradient in found[1:])
 
 
 def test_operators_keep_the_promises_of_torch_library(kernel):
-    characters, weight, _ = (part.requires_grad_() for part in draw(6, 3, 6, 4, 16, 2))
-    weight = weight.detach().permute(2, 1, 0).contiguous().requires_grad_()
-    torch.library.opcheck(kernel._best, (characters, weight))
-    best, place = kernel._best(characters.detach(), weight.detach())
-    torch.library.opcheck(kernel._best_backward, (torch.ones_like(best), characters.detach(), weight.detach(), place))
+    characters, weight, _ = draw(6, 3, 6, 4, 16, 2)
+    weight = weight.permute(2, 1, 0).contiguous()
+    torch.library.opcheck(kernel.best, (characters, weight))
+    best, place = kernel.best(characters, weight)
+    torch.library.opcheck(kernel.best_backward, (torch.ones_like(best), characters, weight, place))
 
 
 @pytest.mark.parametrize(
@@ -150,8 +154,8 @@ def test_the_encoder_says_the_same_with_it(kernel, dim, monkeypatch):
     ids = torch.randint(1, 262, (5, 12), generator=torch.Generator().manual_seed(0))
     expected = encoder(ids)
     calls = []
-    plain_one = kernel._best
-    monkeypatch.setattr(kernel, "_best", lambda *parts: calls.append(1) or plain_one(*parts))
+    plain_one = kernel.best
+    monkeypatch.setattr(kernel, "best", lambda *parts: calls.append(1) or plain_one(*parts))
     monkeypatch.setattr(word_encoder, "why_no_triton", lambda device, dtype: None)
     torch.testing.assert_close(encoder(ids), expected, atol=1e-6, rtol=0)
     assert len(calls) == (2 if dim == 16 else 0)  # a window of 150 numbers, and what is beside it, is left to torch

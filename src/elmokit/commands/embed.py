@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, Model, say, warn
+from elmokit.commands.base import DEFAULT_MODEL, Command, Model, Precision, say, warn
 
 if TYPE_CHECKING:
     from elmokit.embed.progress import Progress
@@ -85,10 +85,7 @@ class Embed(Command):
         tyro.conf.arg(metavar="cpu|cuda|cuda:N|mps", help_behavior_hint="(default: a GPU if there is one)"),
     ] = None
     """Where to compute."""
-    precision: Annotated[
-        Literal["float32", "bfloat16", "int8"],
-        tyro.conf.arg(help="How exactly to compute: bfloat16 needs a GPU, int8 a CPU, where it is the fastest."),
-    ] = "float32"
+    precision: Precision = "float32"
 
     def run(self) -> None:
         """Embed the files, showing progress when someone is watching."""

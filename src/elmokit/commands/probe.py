@@ -13,11 +13,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, Model, say, warn
+from elmokit.commands.base import DEFAULT_MODEL, Command, Model, Precision, say, warn
 
 if TYPE_CHECKING:
     from elmokit.embed.embedder import Embedder
@@ -78,10 +78,7 @@ class _LayerProbe(_Reporting):
     """A probe of a model's layers and of what they are compared with."""
 
     model: Model = DEFAULT_MODEL
-    precision: Annotated[
-        Literal["float32", "bfloat16", "int8"],
-        tyro.conf.arg(help="How exactly the model computes: bfloat16 needs a GPU, int8 a CPU."),
-    ] = "float32"
+    precision: Precision = "float32"
     vectors: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """Word vectors without context as a floor: GloVe or word2vec text (.gz, .bz2, .xz too)."""
     peer: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None

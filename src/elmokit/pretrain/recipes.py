@@ -191,7 +191,7 @@ def tiny_cpu() -> TrainConfig:
 def small() -> TrainConfig:
     """The published small size (13.6 M parameters): the recipe of the bundled English model.
 
-    Without dropout: so small a model does not learn a hundred million words by heart (LOG.md).
+    Without dropout, which learned most in trials; a run of many passes over its text wants some (LOG.md).
     """
     return TrainConfig(model=unclipped(ElmoConfig.small()), dropout=0.0)
 

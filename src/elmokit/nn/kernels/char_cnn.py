@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["convolve_and_pool", "fits"]
+__all__ = ["best", "best_backward", "fits"]
 
 WORDS, CHANNELS, SPLITS = 64, 128, 40
 FLOAT32_CHANNELS = 32  # multiplied without tensor cores; more of them would not fit the registers
@@ -37,22 +37,9 @@ def fits(characters_UTE: Tensor, weight_KEw: Tensor) -> bool:
     return width * dim <= MOST_IN_A_WINDOW and 0 < num_columns - width + 1 <= MOST_POSITIONS
 
 
-def convolve_and_pool(characters_UTE: Tensor, weight_KEw: Tensor, bias_K: Tensor) -> Tensor:
-    """The largest value (U, K) of each channel over all positions of a word, bias added.
-
-    Arguments:
-        characters_UTE: character vectors of U words.
-        weight_KEw: a filter in `nn.Conv1d`'s layout, of the same dtype.
-        bias_K: its bias.
-    """
-    assert fits(characters_UTE, weight_KEw), "shapes that only torch's convolution can take"
-    best_UK, _ = _best(characters_UTE, weight_KEw.permute(2, 1, 0).contiguous())
-    return best_UK + bias_K
-
-
 @torch.library.custom_op("elmokit::convolve_and_pool", mutates_args=())
-def _best(characters_UTE: Tensor, weight_wEK: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest value of each channel, and the position where it was first found."""
+def best(characters_UTE: Tensor, weight_wEK: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest value of each channel, and the position where it was first found; `char_filters.py` has gradients."""
     characters_UTE, weight_wEK = characters_UTE.contiguous(), weight_wEK.contiguous()
     num_words, num_columns, _ = characters_UTE.shape
     num_channels = weight_wEK.shape[2]
@@ -67,14 +54,14 @@ def _best(characters_UTE: Tensor, weight_wEK: Tensor) -> tuple[Tensor, Tensor]:
     return best_UK, place_UK
 
 
-@_best.register_fake
+@best.register_fake
 def _(characters_UTE, weight_wEK):
     best_UK = characters_UTE.new_empty(characters_UTE.shape[0], weight_wEK.shape[2])
     return best_UK, torch.empty_like(best_UK, dtype=torch.uint8)
 
 
 @torch.library.custom_op("elmokit::convolve_and_pool_backward", mutates_args=())
-def _best_backward(
+def best_backward(
     d_best_UK: Tensor, characters_UTE: Tensor, weight_wEK: Tensor, place_UK: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Gradients of the characters and of the filter."""
@@ -100,25 +87,11 @@ def _best_backward(
     return d_characters, d_weights.sum(0).to(weight_wEK.dtype)
 
 
-@_best_backward.register_fake
+@best_backward.register_fake
 def _(d_best_UK, characters_UTE, weight_wEK, place_UK):
     del d_best_UK, place_UK
     contiguous = torch.contiguous_format
     return tuple(torch.empty_like(part, memory_format=contiguous) for part in (characters_UTE, weight_wEK))
-
-
-def _keep(ctx, inputs, output) -> None:
-    ctx.save_for_backward(*inputs, output[1])
-    ctx.mark_non_differentiable(output[1])
-    ctx.set_materialize_grads(False)
-
-
-def _differentiate(ctx, d_best_UK, d_place_UK):
-    del d_place_UK
-    return (None, None) if d_best_UK is None else _best_backward(d_best_UK, *ctx.saved_tensors)
-
-
-_best.register_autograd(_differentiate, setup_context=_keep)
 
 
 def _tile(weight_wEK: Tensor) -> dict[str, Any]:

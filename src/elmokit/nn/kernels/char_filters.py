@@ -40,7 +40,7 @@ class _Pooled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, num_blocks: int, *tensors: Tensor) -> Tensor:  # noqa: ANN401
         words, filters = tensors[:num_blocks], tensors[num_blocks:]
-        found = [[char_cnn._best(characters_UTE, weight_wEK) for weight_wEK in filters] for characters_UTE in words]
+        found = [[char_cnn.best(characters_UTE, weight_wEK) for weight_wEK in filters] for characters_UTE in words]
         ctx.num_blocks = num_blocks
         ctx.save_for_backward(*tensors, *(place_UK for block in found for _, place_UK in block))
         return torch.cat([torch.cat([best_UK for best_UK, _ in block], dim=1) for block in found])
@@ -55,7 +55,7 @@ class _Pooled(torch.autograd.Function):
         channels, rows = [weight_wEK.shape[2] for weight_wEK in filters], [len(block) for block in words]
         d_best = [part.contiguous().split(rows) for part in d_features_NF.split(channels, dim=1)]
         found = [
-            [char_cnn._best_backward(d_best[f][b], words[b], filters[f], places[b][f]) for f in range(num_filters)]
+            [char_cnn.best_backward(d_best[f][b], words[b], filters[f], places[b][f]) for f in range(num_filters)]
             for b in range(ctx.num_blocks)
         ]
         d_words = _summed([[found[b][f][0] for b in range(ctx.num_blocks)] for f in range(num_filters)])
