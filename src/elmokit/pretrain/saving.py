@@ -16,6 +16,7 @@ import torch
 from elmokit import io
 from elmokit.errors import CheckpointError, OutputError
 from elmokit.model import Elmo
+from elmokit.pretrain.basis import in_output_basis
 from elmokit.pretrain.network import LanguageModelNetwork
 
 __all__ = ["Checkpoints", "save_model"]
@@ -84,14 +85,13 @@ def save_model(
     facts: Mapping[str, str],
 ) -> None:
     """Write the trained network as a native model folder: weights, canonical state, output layer, vocabulary, card."""
-    tensors = {name: value.detach().float().cpu() for name, value in network.body.state_dict().items()}
+    states = network.body.state_dict(), network.softmax.state_dict(prefix="softmax.")
+    body, output = ({name: value.detach().float().cpu() for name, value in state.items()} for state in states)
+    tensors, softmax = in_output_basis(network.config.lstm, body, output)
     checkpoint = io.Checkpoint(network.config, tensors, metadata=dict(facts), **scheme_parts)
-    elmo = Elmo.from_checkpoint(checkpoint)
-    state = elmo.canonical_state
+    state = Elmo.from_checkpoint(checkpoint).canonical_state
     tensors["canonical.hidden"], tensors["canonical.cell"] = state.hidden[:, :, 0], state.cell[:, :, 0]
-    softmax = network.softmax.state_dict(prefix="softmax.")
-    checkpoint.softmax = {name: value.detach().float().cpu() for name, value in softmax.items()}
-    checkpoint.output_words = list(vocabulary)
+    checkpoint.softmax, checkpoint.output_words = softmax, list(vocabulary)
     io.save(checkpoint, folder)
 
 

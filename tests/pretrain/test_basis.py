@@ -1,0 +1,97 @@
+"""A model in the coordinates of its output layer predicts what it did; its vectors are the old ones, stretched."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from elmokit.config import ElmoConfig, LstmConfig
+from elmokit.io import Checkpoint
+from elmokit.model import Elmo
+from elmokit.pretrain.basis import LEAST_VARIANCE, in_output_basis
+
+SENTENCES = [["a", "river", "bank"], ["banks", "lend", "money", "to", "us"], ["x"]]
+
+
+def a_model(num_words=300, **options):
+    torch.manual_seed(1)
+    options = {
+        "num_layers": 3,
+        "cell_dim": 24,
+        "projection_dim": 8,
+        "cell_clip": 2.0,
+        "projection_clip": None,
+    } | options
+    config = dataclasses.replace(ElmoConfig.tiny(), lstm=LstmConfig(**options))
+    elmo = Elmo.random(config)
+    stretched_PP = torch.randn(config.lstm.projection_dim, config.lstm.projection_dim)
+    weight = torch.randn(num_words, config.lstm.projection_dim) @ stretched_PP + 1.0
+    return elmo, {"softmax.weight": weight, "softmax.bias": torch.randn(num_words)}
+
+
+def layers_of(elmo, tensors):
+    """All layers (L+1, N, 2P) of the sentences' words, one after another."""
+    model = Elmo.from_checkpoint(Checkpoint(elmo.config, dict(tensors)))
+    with torch.no_grad():
+        output = model(model.word_ids(SENTENCES))
+    return output.layers[:, output.mask]
+
+
+def halves_of(layers_LND):
+    """Forward and backward outputs, which share the output layer."""
+    return torch.cat(layers_LND.double().chunk(2, dim=-1), dim=1)
+
+
+def logits_of(outputs_NP, softmax):
+    return outputs_NP @ softmax["softmax.weight"].double().T + softmax["softmax.bias"]
+
+
+@pytest.mark.parametrize("residual", [True, False])
+def test_predictions_stay_and_products_of_vectors_are_those_of_logits(residual):
+    elmo, softmax = a_model(residual=residual)
+    tensors = elmo.to_checkpoint().tensors
+    new_tensors, new_softmax = in_output_basis(elmo.config.lstm, tensors, softmax)
+    old, new = layers_of(elmo, tensors), layers_of(elmo, new_tensors)
+    torch.testing.assert_close(new[0], old[0])  # words keep their coordinates
+    assert not torch.allclose(new[1:], old[1:], rtol=0.1, atol=1e-4)
+    for before, after in zip(halves_of(old[1:]), halves_of(new[1:]), strict=True):
+        torch.testing.assert_close(logits_of(after, new_softmax), logits_of(before, softmax), rtol=1e-5, atol=1e-5)
+    outputs = halves_of(new)[-1]
+    centred_NV = logits_of(outputs, new_softmax) - softmax["softmax.bias"]
+    centred_NV -= outputs @ new_softmax["softmax.weight"].double().mean(dim=0)[:, None]
+    products_NN = centred_NV @ centred_NV.T
+    torch.testing.assert_close(products_NN / products_NN[0, 0], outputs @ outputs.T / (outputs[0] @ outputs[0]))
+
+
+def test_the_output_layer_is_the_same_all_round():
+    elmo, softmax = a_model()
+    _, new = in_output_basis(elmo.config.lstm, elmo.to_checkpoint().tensors, softmax)
+    variance_PP = torch.cov(new["softmax.weight"].double().T, correction=0)
+    torch.testing.assert_close(variance_PP, variance_PP[0, 0] * torch.eye(8, dtype=torch.double), atol=1e-5, rtol=0)
+    assert torch.equal(new["softmax.bias"], softmax["softmax.bias"])
+
+
+@pytest.mark.parametrize("num_words", [1, 3])
+def test_fewer_words_than_coordinates_stretch_nothing_without_end(num_words):
+    elmo, softmax = a_model(num_words=num_words)
+    tensors = elmo.to_checkpoint().tensors
+    new_tensors, new_softmax = in_output_basis(elmo.config.lstm, tensors, softmax)
+    largest = max(float(new_tensors[name].abs().max() / tensors[name].abs().max()) for name in tensors)
+    assert largest < 8 / LEAST_VARIANCE**0.5
+    old, new = (halves_of(layers_of(elmo, part))[-1] for part in (tensors, new_tensors))
+    torch.testing.assert_close(logits_of(new, new_softmax), logits_of(old, softmax), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "options", [{"projection_clip": 3.0}, {"cell_dim": 8, "projection_dim": 8}], ids=["clipped", "no projection"]
+)
+def test_a_model_whose_coordinates_are_given_is_left_alone(options):
+    elmo, softmax = a_model(**options)
+    tensors = elmo.to_checkpoint().tensors
+    same_tensors, same_softmax = in_output_basis(elmo.config.lstm, tensors, softmax)
+    assert all(torch.equal(same_tensors[name], value) for name, value in tensors.items())
+    assert torch.equal(same_softmax["softmax.weight"], softmax["softmax.weight"])
+    adaptive = {"softmax.adaptive.head.weight": torch.randn(4, 8)}
+    assert in_output_basis(a_model()[0].config.lstm, tensors, adaptive)[1] == adaptive
