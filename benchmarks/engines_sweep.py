@@ -69,11 +69,10 @@ PARTS = {
 
 
 def forward_variants(shape):
-    fused = {"FUSED_CELLS": ALL, "FORWARD_TILE": FORWARD_TILES[0], "STARTS_EARLY": True}
+    fused = {"FUSED_CELLS": ALL, "FORWARD_TILE": FORWARD_TILES[0]}
     apart = {"FUSED_CELLS": 0, "STREAM_ROWS": STREAM_ROWS}
     if shape == "small":
         found = {f"fused {tile}": fused | {"FORWARD_TILE": tile} for tile in FORWARD_TILES}
-        found["fused, no early start"] = fused | {"STARTS_EARLY": False}
         found["fused, torch's projection"] = fused | {"project_kernel": "torch"}
         found |= {f"fused, projection {tile}": fused | {"PROJECT_TILE": tile} for tile in PROJECT_TILES[1:]}
         found["apart"] = apart

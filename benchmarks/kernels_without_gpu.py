@@ -51,12 +51,12 @@ def lstm():
     kept |= {"d_bias": "fp32"}
     for dtype, width, cells in ((HALF, *SMALL), (HALF, *ORIGINAL), (torch.float32, *ORIGINAL)):
         pointers = kept if dtype == HALF else dict.fromkeys((*kept, *lstmp.forward_kernel.arg_names, *FLOATS), "fp32")
-        fast, early = {"FAST": dtype == HALF, "LAST": engine.LAST_USE}, {"EARLY": True}
+        fast = {"FAST": dtype == HALF, "LAST": engine.LAST_USE}
         sizes = {"D": width, "P": width, "H": cells}
         forward, back = (lstmp.forward_kernel, lstmp.FORWARD_COUNTS), (lstmp.backward_kernel, lstmp.BACKWARD_COUNTS)
         for R, J, warps in sweep.APART_TILES if cells == 4096 else sweep.APART_TILES[:1]:
             for keeps in (True, False):
-                constants = sizes | {"R": R, "J": J, "BK": 16, "FUSES": False, "EARLY": False, "KEEPS": keeps} | fast
+                constants = sizes | {"R": R, "J": J, "BK": 16, "FUSES": False, "KEEPS": keeps} | fast
                 yield *forward, pointers, numbers, constants, (), warps, 3
         for R, J, warps in sweep.BACKWARD_APART_TILES:
             constants = {"P": width, "H": cells, "R": R, "J": J, "BK": 16, "FUSES": False, "CLIPS": False} | fast
@@ -67,10 +67,10 @@ def lstm():
             continue
         for R, J, BK, warps, stages in sweep.FORWARD_TILES:
             for keeps in (True, False):
-                constants = sizes | {"R": R, "J": J, "BK": BK, "FUSES": True, "KEEPS": keeps} | fast | early
+                constants = sizes | {"R": R, "J": J, "BK": BK, "FUSES": True, "KEEPS": keeps} | fast
                 yield *forward, pointers, numbers, constants, (), warps, stages
         for R, Q, BK, warps, stages in sweep.PROJECT_TILES:
-            constants = {"P": width, "H": cells, "R": R, "Q": Q, "BK": BK} | early
+            constants = {"P": width, "H": cells, "R": R, "Q": Q, "BK": BK}
             yield lstmp.project_kernel, lstmp.PROJECT_COUNTS, pointers, numbers, constants, (), warps, stages
         for R, J, BK, warps, stages in sweep.BACKWARD_TILES:
             constants = {"P": width, "H": cells, "R": R, "J": J, "BK": BK, "FUSES": True, "CLIPS": True} | fast
@@ -147,8 +147,6 @@ def output():
 def compile_one(arch, kernel, counts, pointers, numbers, constants, known, warps, stages):
     """One line of the table. `known`: counts that are multiples of 16, as in the models."""
     names = kernel.arg_names
-    if arch < 90 and "EARLY" in constants:
-        constants = constants | {"EARLY": False}
     signature = {}
     for name in names:
         if name in constants:

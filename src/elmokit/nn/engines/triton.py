@@ -53,10 +53,6 @@ CLIP_BLOCK = 1024
 STREAM_ROWS = 2**31
 # Numbers that are not wanted before the way back, or never again, leave the cache first.
 LAST_USE = "evict_first"
-# Kernels of one step start while those of the last still run, where the GPU can (Hopper and later); off until that
-# sweep has run it.
-STARTS_EARLY = False
-EARLY_CAPABILITY = (9, 0)
 
 
 @torch.compiler.disable  # batches of every new shape would be compiled anew
@@ -127,8 +123,7 @@ def _lstmp(
         weight_EK4H.contiguous(),
         bias_E4H.contiguous(),
         projection_EHP.contiguous(),
-        # A product, so that a kernel is queued last: the first of ours may start on its inputs before that has ended.
-        (hidden_EBP * 1).to(dtype).contiguous(),
+        hidden_EBP.to(dtype).contiguous(),
         first_cell_EBH,
         cells,
         inputs_END.new_empty(num_directions, num_gates, 4 * cell_dim),
@@ -153,9 +148,7 @@ def _forward_fused(
     num_directions, num_words, input_dim = inputs.shape
     cell_dim, output_dim = projection.shape[1:]
     R, J, BK, num_warps, num_stages = _forward_tile(inputs.device)
-    shared: dict[str, Any] = {"P": output_dim, "H": cell_dim, "EARLY": _starts_early(inputs.device)}
-    if shared["EARLY"]:
-        shared["launch_pdl"] = True
+    shared: dict[str, Any] = {"P": output_dim, "H": cell_dim}
     flags = shared | {"D": input_dim, "R": R, "J": J, "BK": _terms(BK, max(input_dim, output_dim))}
     flags |= {"num_warps": num_warps, "num_stages": num_stages, "KEEPS": keeps, "FUSES": True, "FAST": _is_fast(inputs)}
     flags["LAST"] = LAST_USE if keeps else ""
@@ -197,7 +190,7 @@ def _forward_apart(
         "BK": 16,
         "num_warps": num_warps,
     }
-    flags |= {"KEEPS": keeps, "FUSES": False, "EARLY": False, "FAST": _is_fast(read_ENK)}
+    flags |= {"KEEPS": keeps, "FUSES": False, "FAST": _is_fast(read_ENK)}
     flags["LAST"] = LAST_USE if keeps else ""
     with _lanes(num_directions, sizes[0], read_ENK.device) as lanes:
         parts = [(on_stream, read_ENK[of], tables.of(of)) for of, on_stream in lanes]
@@ -470,7 +463,3 @@ def _shared_bytes(device: torch.device) -> int:
     if device.type != "cuda":
         return FORWARD_SHARED_BYTES
     return triton.runtime.driver.active.utils.get_device_properties(device.index)["max_shared_mem"]
-
-
-def _starts_early(device: torch.device) -> bool:
-    return STARTS_EARLY and device.type == "cuda" and torch.cuda.get_device_capability(device) >= EARLY_CAPABILITY

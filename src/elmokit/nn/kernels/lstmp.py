@@ -12,8 +12,7 @@ Tables are (directions, places, width); a kernel gets the number of places and t
 Numbers that change from batch to batch are not specialised, so that a kernel is compiled once for a model.
 
 Shapes: D input width, P output width, H cell width, K = D + P; tiles of R rows, J cells, Q outputs, BK of a sum.
-EARLY: kernels that follow each other start before the one before has ended (compute capability 9.0 or later); each
-waits before it touches what that one wrote. FAST: tanh as one instruction, right to 2⁻¹¹, which bfloat16 rounds off.
+FAST: tanh as one instruction, right to 2⁻¹¹, which bfloat16 rounds off.
 LAST: what the cache is told of numbers that nobody wants for a while, so that it keeps those of the next kernels.
 """
 
@@ -80,7 +79,7 @@ def _with_product(
 def forward_kernel(
     inputs, weight, gates, bias, hidden, before, cells, gated, num_active, start, num_words, gates_start, num_gates,
     hidden_start, num_hidden, before_start, num_before, cells_start, num_cells, num_gated, cell_clip,
-    KEEPS: tl.constexpr, FUSES: tl.constexpr, EARLY: tl.constexpr, FAST: tl.constexpr, LAST: tl.constexpr,
+    KEEPS: tl.constexpr, FUSES: tl.constexpr, FAST: tl.constexpr, LAST: tl.constexpr,
     D: tl.constexpr, P: tl.constexpr, H: tl.constexpr, R: tl.constexpr, J: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     # Where the tile begins is counted in 64 bits; places within it fit into 32.
@@ -95,8 +94,6 @@ def forward_kernel(
     place = r * H + columns
     before += (direction * num_before + before_start + first) * H
     if FUSES:
-        if EARLY:
-            tl.extra.cuda.gdc_launch_dependents()
         x = tl.arange(0, 4 * J)[None, :]
         cell = tl.program_id(1) * J + x % J
         column = (x // J) * H + cell
@@ -104,8 +101,6 @@ def forward_kernel(
         gates_RX = tl.zeros((R, 4 * J), tl.float32)
         rows = inputs + (direction * num_words + start + first) * D + r * D
         gates_RX = _with_product(gates_RX, rows, weight, active, column, cell < H, D, 4 * H, BK)
-        if EARLY:  # nothing above comes from the step before
-            tl.extra.cuda.gdc_wait()
         before_RJ = tl.load(before + place, mask=mask, other=0.0, eviction_policy=LAST)
         rows = hidden + (direction * num_hidden + hidden_start + first) * P + r * P
         gates_RX = _with_product(gates_RX, rows, weight + D * 4 * H, active, column, cell < H, P, 4 * H, BK)
@@ -140,13 +135,10 @@ def forward_kernel(
 
 @triton.jit(do_not_specialize=PROJECT_COUNTS)
 def project_kernel(
-    gated, projection, outputs, num_active, start, num_words, num_gated, output_clip, EARLY: tl.constexpr,
+    gated, projection, outputs, num_active, start, num_words, num_gated, output_clip,
     P: tl.constexpr, H: tl.constexpr, R: tl.constexpr, Q: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """What the rows say: the gated cells times the projection, clipped."""
-    if EARLY:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
     direction = tl.program_id(2).to(tl.int64)
     first = tl.program_id(0) * R
     r = tl.arange(0, R)[:, None]
