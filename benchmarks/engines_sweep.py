@@ -39,9 +39,9 @@ class TorchProjection:
         return self.project
 
     @staticmethod
-    def project(gated, projection, outputs, n, start, num_words, num_gated, bound, **flags):
+    def project(gated, projection, outputs, n, start, num_words, kept, num_gated, bound, **flags):
         out = outputs[:, start : start + n]
-        torch.bmm(gated[:, :n], projection, out=out).clamp_(-bound, bound)
+        torch.bmm(gated[:, kept : kept + n], projection, out=out).clamp_(-bound, bound)
 
 
 def both_at_once(steps):

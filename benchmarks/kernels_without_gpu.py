@@ -55,12 +55,12 @@ def lstm():
         sizes = {"D": width, "P": width, "H": cells}
         forward, back = (lstmp.forward_kernel, lstmp.FORWARD_COUNTS), (lstmp.backward_kernel, lstmp.BACKWARD_COUNTS)
         for R, J, warps in sweep.APART_TILES if cells == 4096 else sweep.APART_TILES[:1]:
-            for keeps in (True, False):
-                constants = sizes | {"R": R, "J": J, "BK": 16, "FUSES": False, "KEEPS": keeps} | fast
-                yield *forward, pointers, numbers, constants, (), warps, 3
+            constants = sizes | {"R": R, "J": J, "BK": 16, "FUSES": False, "KEEPS": False} | fast
+            yield *forward, pointers, numbers, constants, (), warps, 3
         for R, J, warps in sweep.BACKWARD_APART_TILES:
-            constants = {"P": width, "H": cells, "R": R, "J": J, "BK": 16, "FUSES": False, "CLIPS": False} | fast
-            yield *back, pointers, numbers, constants, (), warps, 3
+            for raw in (True, False) if dtype == HALF else (True,):
+                constants = {"P": width, "H": cells, "R": R, "J": J, "BK": 16, "RAW": raw, "FUSES": False}
+                yield *back, pointers, numbers, constants | {"CLIPS": False} | fast, (), warps, 3
         block = {"D": width, "P": width, "BLOCK": engine.CLIP_BLOCK}
         yield lstmp.clip_kernel, lstmp.CLIP_COUNTS, pointers, numbers, block, (), 4, 3
         if dtype != HALF:
@@ -73,8 +73,8 @@ def lstm():
             constants = {"P": width, "H": cells, "R": R, "Q": Q, "BK": BK}
             yield lstmp.project_kernel, lstmp.PROJECT_COUNTS, pointers, numbers, constants, (), warps, stages
         for R, J, BK, warps, stages in sweep.BACKWARD_TILES:
-            constants = {"P": width, "H": cells, "R": R, "J": J, "BK": BK, "FUSES": True, "CLIPS": True} | fast
-            yield *back, pointers, numbers, constants, (), warps, stages
+            constants = {"P": width, "H": cells, "R": R, "J": J, "BK": BK, "RAW": False, "FUSES": True}
+            yield *back, pointers, numbers, constants | {"CLIPS": True} | fast, (), warps, stages
 
 
 def char():
