@@ -123,6 +123,11 @@ def check(settings, shape, clips, dtype, device):
     return "" if good and "same bits" in line else " ".join(line.split())
 
 
+def in_a_process(function, *args):
+    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *args).result()
+
+
 def check_each(variants, dtype, device, until):
     """What is wrong with each of these variants, as far as the time allows."""
     found = {}
@@ -194,11 +199,10 @@ class Sweep:
                     group[f"{shape} / {way} / {name}"] = settings, widths, CLIPS[shape]
         # Processes of their own: a kernel keeps the compiler busy for a second or two, and one that reads where it must
         # not spoils the device for its process.
-        options = {"mp_context": multiprocessing.get_context("spawn"), "max_tasks_per_child": 1}
-        pool = concurrent.futures.ProcessPoolExecutor(14 if self.device.type == "cuda" else 2, **options)
+        pool = concurrent.futures.ThreadPoolExecutor(14 if self.device.type == "cuda" else 2)
         seconds = self.left() - (1 - CHECKING) * self.seconds
         fixed = self.dtype, str(self.device), time.time() + seconds - 3  # the last one begun has time to end
-        answers = [pool.submit(check_each, group, *fixed) for group in groups.values()]
+        answers = [pool.submit(in_a_process, check_each, group, *fixed) for group in groups.values()]
         done = concurrent.futures.wait(answers, timeout=seconds).done
         problems = {}
         for group, answer in zip(groups.values(), answers, strict=True):
