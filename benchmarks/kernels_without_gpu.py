@@ -4,9 +4,9 @@
 
 Triton brings the assembler along, so this runs on any Linux machine, and finds what would cost time on a device: a
 kernel that does not compile, that spills, or that stores one number at a time. "blocks" is how many programs a
-multiprocessor of Hopper holds at once (65,536 registers, 227 KB of shared memory). bfloat16, the recurrence in float32
-as well; sizes of the small and of the original preset. The tiles are those of the modules and, after them, others worth
-trying on a device.
+multiprocessor of Hopper holds at once (65,536 registers, 227 KB of shared memory). bfloat16, recurrence and output in
+float32 as well; sizes of the small and of the original preset. The tiles are those of the modules and, after them,
+others worth trying on a device.
 """
 
 import argparse
@@ -124,6 +124,16 @@ def output():
     pointers |= dict.fromkeys((*names, "losses"), "fp32")
     known = ("num_words", "num_columns", "stride")
     yield fused._scale_kernel, ["count"], {"factor": "fp32"}, {}, {"BLOCK": fused._NUMBERS_SCALED}, ("count",), 4, 3
+    single = pointers | dict.fromkeys(("hidden", "columns"), "fp32")
+    for width in (64, 128, 256, 512):
+        for kernel, table, owned, stepped, flags in (
+            (fused._forward_kernel, fused.FORWARD_TILES, "BLOCK_M", "BLOCK_V", {"SAMPLED": True, "WANTS_GRAD": True}),
+            (fused._weight_kernel, fused.WEIGHT_TILES, "BLOCK_V", "BLOCK_M", {"SAMPLED": False}),
+        ):
+            tiles = table[4, width]
+            constants = flags | {"K": width, "PRECISION": fused.FLOAT32_PRECISION}
+            constants |= {owned: tiles.owned, stepped: tiles.stepped}
+            yield kernel, counts, single, {}, constants, known, tiles.warps, tiles.stages
     for width in (128, 512):
         key, plain = (2, width), {"K": width, "PRECISION": "tf32"}
         for kernel, table, owned, stepped, flags in (
