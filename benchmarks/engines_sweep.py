@@ -5,7 +5,8 @@ is first compared with the reference in float64, in processes of their own: one 
 so that these are compiled once. One that is wrong, or gives other bits the second time, is not timed; nor is one that
 has not been compared when 60 % of the time are over. Then each is timed as the layer of the presets, both directions,
 clipped, in bfloat16, beside cuDNN's `nn.LSTM`: first the ways forward, then, with the fastest of them, the ways back.
-What the time does not allow is left out and said so.
+What the time does not allow is left out and said so. Before all that, each product of a layer alone, as torch makes it:
+what no kernel of ours can change.
 """
 
 import concurrent.futures
@@ -179,6 +180,34 @@ def at_full_size(settings, shape, rows, words, dtype, device):
         return launched, [part.clone() for part in found]
 
 
+def products_of(shape, rows, words, dtype, device):
+    """Name, function and floating-point operations of each product: of a step, then of all steps together."""
+    (output_dim, cell_dim), num_words = shape, rows * words
+
+    def draw(*sizes):
+        return 0.01 * torch.randn(*sizes, dtype=dtype, device=device)
+
+    for directions in (2, 1):
+        weight, projection = draw(directions, 2 * output_dim, 4 * cell_dim), draw(directions, cell_dim, output_dim)
+        both, recurrent = weight.transpose(1, 2), weight[:, output_dim:].transpose(1, 2)
+        read, said = draw(directions, rows, 2 * output_dim), draw(directions, rows, output_dim)
+        gates, gated = draw(directions, rows, 4 * cell_dim), draw(directions, rows, cell_dim)
+        wide, narrow = (2 * directions * rows * cell_dim * width for width in (4 * output_dim, output_dim))
+        yield f"{directions} x gates", lambda: torch.bmm(read, weight, out=gates), 2 * wide  # noqa: B023
+        yield f"{directions} x projection", lambda: torch.bmm(gated, projection, out=said), narrow  # noqa: B023
+        back = projection.transpose(1, 2)
+        yield f"{directions} x to gated", lambda: torch.bmm(said, back, out=gated), narrow  # noqa: B023
+        yield f"{directions} x to outputs", lambda: said.baddbmm_(gates, recurrent), wide  # noqa: B023
+        yield f"{directions} x to outputs and inputs", lambda: torch.bmm(gates, both, out=read), 2 * wide  # noqa: B023
+    weight, read = draw(2, 2 * output_dim, 4 * cell_dim), draw(2, num_words, 2 * output_dim)
+    inputs, gates = weight[:, :output_dim].transpose(1, 2), draw(2, num_words, 4 * cell_dim)
+    wide = 2 * 2 * num_words * output_dim * 4 * cell_dim
+    yield "all steps, to inputs", lambda: torch.bmm(gates, inputs), wide
+    yield "all steps, to weights", lambda: torch.bmm(read.transpose(1, 2), gates), 2 * wide
+    gated, said = draw(2, num_words, cell_dim), draw(2, num_words, output_dim)
+    yield "all steps, to projection", lambda: torch.bmm(gated.transpose(1, 2), said), wide / 4
+
+
 class Sweep:
     def __init__(self, device, seconds, shapes):
         self.device, self.ends, self.seconds = device, time.perf_counter() + seconds, seconds
@@ -187,7 +216,7 @@ class Sweep:
         self.shapes = {shape: SHAPES[shape] if on_gpu else (24, 40) for shape in shapes}
         self.rows, self.words = (ROWS, 20) if on_gpu else ((5,), 2)
         self.expected = {}  # by shape: what the first variant computed, at full size
-        self.found = {"wrong": {}, "left out": [], "milliseconds": {}, "fastest": {}}
+        self.found = {"wrong": {}, "left out": [], "products, microseconds": {}, "milliseconds": {}, "fastest": {}}
 
     def check_all(self):
         """Compares all variants, and compiles them by the way; those that fail are not timed."""
@@ -218,6 +247,24 @@ class Sweep:
                 self.found["wrong"][key] = problem
                 print(f"WRONG {key}: {problem}", flush=True)
         print(f"{len(keys)} variants, {len(groups)} kinds of kernels compared; {self.left():.0f} s left", flush=True)
+
+    def time_products(self, shape):
+        on_gpu, found = self.device.type == "cuda", {}
+        for name, run, flop in products_of(self.shapes[shape], self.rows[0], self.words, self.dtype, self.device):
+            repeats = 2 if name.startswith("all") else 20
+
+            def several(run=run, repeats=repeats):
+                for _ in range(repeats):
+                    run()
+
+            start = time.perf_counter()
+            several()
+            taken = 1e3 * (time.perf_counter() - start)
+            if on_gpu:
+                taken = engines.milliseconds(engines.recorded(several) or several, repeats=5, warmup=2)
+            found[name] = us = 1e3 * taken / repeats
+            print(f"{shape:9s}product {name:30s}{us:8.1f} us {flop / us / 1e6:6.0f} TFLOP/s", flush=True)
+        self.found["products, microseconds"][shape] = found
 
     def left(self):
         return self.ends - time.perf_counter()
@@ -270,6 +317,8 @@ class Sweep:
 
     def run(self, path):
         start = time.perf_counter()
+        for shape in self.shapes:
+            self.time_products(shape)
         self.check_all()
         print("ms (times as fast as nn.LSTM): forward launched, recorded; and backward launched, recorded", flush=True)
         for shape in self.shapes:
