@@ -408,9 +408,11 @@ def _lanes(num_directions: int, num_rows: int, device: torch.device) -> Iterator
     streams = [main, *(_side_stream(device, number) for number in range(1, num_directions))]
     for side in streams[1:]:
         side.wait_stream(main)
-    yield [(of, functools.partial(torch.cuda.stream, own)) for of, own in zip(directions, streams, strict=True)]
-    for side in streams[1:]:
-        main.wait_stream(side)
+    try:
+        yield [(of, functools.partial(torch.cuda.stream, own)) for of, own in zip(directions, streams, strict=True)]
+    finally:  # also after an error: memory that goes back to the main stream may still be in use
+        for side in streams[1:]:
+            main.wait_stream(side)
 
 
 @functools.cache
