@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python benchmarks/engines_on_device.py            # about a minute on an H200
     PYTHONPATH=src compute-sanitizer --tool racecheck python benchmarks/engines_on_device.py --small
-    PYTHONPATH=src python benchmarks/engines_on_device.py --sweep $OUT/sweep.json
+    PYTHONPATH=src python benchmarks/engines_on_device.py --sweep $OUT/sweep.json [--shapes original] [--seconds 75]
     PYTHONPATH=src TRITON_INTERPRET=1 python benchmarks/engines_on_device.py --device cpu    # a rehearsal without GPU
 
 Equality: every engine against `reference` in float64 over the same (rounded) numbers, as the largest error of a tensor
@@ -38,10 +38,10 @@ SHAPES = {"small": (128, 1024), "original": (512, 4096)}
 
 
 def recurrences(sizes, rows, output_dim, cell_dim, dtype, device, spread=1.0):
-    generator = torch.Generator().manual_seed(len(sizes))
+    generator = torch.Generator(device).manual_seed(len(sizes))
 
     def draw(*shape, scale=1.0):
-        return (torch.randn(*shape, generator=generator) * scale).to(device, dtype)
+        return (torch.randn(*shape, generator=generator, device=device) * scale).to(dtype)
 
     def one():
         weights = LstmpWeights(
@@ -201,6 +201,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="constants of the triton engine")
     parser.add_argument("--sweep", metavar="FILE", help="time designs and tiles, and write the fastest as JSON")
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES), help="of the sweep")
     parser.add_argument("--seconds", type=float, default=55, help="for the sweep in all")
     args = parser.parse_args()
     warnings.filterwarnings("ignore", message=".*single contiguous chunk.*")
@@ -213,7 +214,7 @@ def main():
     if args.sweep:
         import engines_sweep
 
-        sys.exit(0 if engines_sweep.Sweep(device, args.seconds).run(args.sweep) else 1)
+        sys.exit(0 if engines_sweep.Sweep(device, args.seconds, args.shapes).run(args.sweep) else 1)
     start = time.perf_counter()
     lines, good = check_all(device, args.small)
     if device.type == "cuda" and not args.small:

@@ -1,10 +1,12 @@
 """Which way of running the recurrence is fastest on this GPU: `engines_on_device.py --sweep FILE` runs this.
 
 A variant is a set of constants of `elmokit.nn.engines.triton`, or something put in the place of one of its parts. Each
-is first compared with the reference in float64, in processes of their own, which compile all kernels side by side; one
-that is wrong, or gives other bits the second time, is not timed. Then each is timed as the layer of the presets, both
-directions, clipped, in bfloat16, beside cuDNN's `nn.LSTM`: first the ways forward, then, with the fastest of them, the
-ways back. What the time does not allow is left out and said so.
+is first compared with the reference in float64, in processes of their own: one for all variants with the same kernels,
+so that these are compiled once. One that is wrong, or gives other bits the second time, is not timed; nor is one that
+has not been compared when 60 % of the time are over. Then each is timed as the layer of the presets, both directions,
+clipped, in bfloat16, beside cuDNN's `nn.LSTM`: first the ways forward, then, with the fastest of them, the ways back.
+What the time does not allow is left out and said so. Before all that, each product of a layer alone, as torch makes it:
+what no kernel of ours can change.
 """
 
 import concurrent.futures
@@ -22,14 +24,16 @@ from elmokit.nn.engines import triton as engine
 
 ALL = 1_000_000
 # Rows, cells, terms, warps, stages of a program; of one that multiplies nothing rows, cells, warps.
-FORWARD_TILES = [(128, 64, 64, 8, 3), (128, 32, 64, 4, 3), (64, 64, 64, 4, 2), (64, 32, 64, 4, 3)]
+FORWARD_TILES = [(128, 64, 64, 8, 3), (64, 64, 64, 4, 2)]
 PROJECT_TILES = [(64, 32, 128, 4, 3), (64, 64, 64, 4, 4)]
 BACKWARD_TILES = [(64, 32, 128, 8, 2), (64, 32, 64, 8, 3)]
 APART_TILES = [(16, 64, 4), (16, 128, 8)]
 BACKWARD_APART_TILES = [(32, 64, 8), (32, 32, 4), (64, 64, 8)]
-STREAM_ROWS = 256  # with fewer the host's launches take longer than the device
+STREAM_ROWS, NO_STREAMS = 1, 2**31  # from so many rows on; the comparisons have few
 SHAPES = engines.SHAPES
+CLIPS = {"small": engines.TIGHT, "original": engines.USUAL}
 ROWS = (1024, 512)
+CHECKING = 0.6  # of the time
 
 
 class TorchProjection:
@@ -39,60 +43,64 @@ class TorchProjection:
         return self.project
 
     @staticmethod
-    def project(gated, projection, outputs, n, start, num_words, num_gated, bound, **flags):
+    def project(gated, projection, outputs, n, start, num_words, kept, num_gated, bound, **flags):
         out = outputs[:, start : start + n]
-        torch.bmm(gated[:, :n], projection, out=out).clamp_(-bound, bound)
+        torch.bmm(gated[:, kept : kept + n], projection, out=out).clamp_(-bound, bound)
 
 
-def both_at_once(steps):
-    """In the place of `_forward_apart` or `_backward_apart`: one launch for both directions, on one stream."""
-
-    @contextlib.contextmanager
-    def one_lane(num_directions, num_rows, device):
-        yield [(slice(None), contextlib.nullcontext)]
-
-    def run(*args, **options):
-        before, engine._lanes = engine._lanes, one_lane
-        try:
-            steps(*args, **options)
-        finally:
-            engine._lanes = before
-
-    return run
+@contextlib.contextmanager
+def in_turn(num_directions, num_rows, device):
+    """In the place of `_lanes`: one direction after the other on one stream, so that the cache holds more of a step."""
+    yield [(slice(number, number + 1), contextlib.nullcontext) for number in range(num_directions)]
 
 
 PARTS = {
     "project_kernel": {"torch": TorchProjection()},
-    "_forward_apart": {"both at once": both_at_once(engine._forward_apart)},
-    "_backward_apart": {"both at once": both_at_once(engine._backward_apart)},
+    "_lanes": {"in turn": in_turn},
 }
 
 
 def forward_variants(shape):
-    fused = {"FUSED_CELLS": ALL, "FORWARD_TILE": FORWARD_TILES[0], "STARTS_EARLY": True}
-    apart = {"FUSED_CELLS": 0, "STREAM_ROWS": STREAM_ROWS}
+    """How the directions share the device holds for the way back as well."""
+    fused = {"FUSED_CELLS": ALL, "FORWARD_TILE": FORWARD_TILES[0]}
     if shape == "small":
-        found = {f"fused {tile}": fused | {"FORWARD_TILE": tile} for tile in FORWARD_TILES}
-        found["fused, no early start"] = fused | {"STARTS_EARLY": False}
-        found["fused, torch's projection"] = fused | {"project_kernel": "torch"}
-        found |= {f"fused, projection {tile}": fused | {"PROJECT_TILE": tile} for tile in PROJECT_TILES[1:]}
-        found["apart"] = apart
-    else:
-        found = {f"apart {tile}": apart | {"APART_TILE": tile} for tile in APART_TILES}
-        found["fused, torch's projection"] = fused | {"project_kernel": "torch"}
-    return found | {"apart, both at once": apart | {"_forward_apart": "both at once"}}
+        tiles = [(tile, said) for tile in FORWARD_TILES for said in PROJECT_TILES]
+        return {
+            f"fused {tile} {said}": {"FUSED_CELLS": ALL, "FORWARD_TILE": tile, "PROJECT_TILE": said}
+            for tile, said in tiles
+        }
+    apart = {"FUSED_CELLS": 0, "BACKWARD_FUSED_CELLS": 0, "STREAM_ROWS": NO_STREAMS, "APART_TILE": APART_TILES[0]}
+    found = {
+        "apart, both directions at once": apart,
+        "apart, a stream a direction": apart | {"STREAM_ROWS": STREAM_ROWS},
+        "apart, in turn": apart | {"_lanes": "in turn"},
+    }
+    found |= {f"apart {tile}": apart | {"APART_TILE": tile} for tile in APART_TILES[1:]}
+    return found | {"fused, torch's projection": apart | fused | {"project_kernel": "torch"}}
 
 
 def backward_variants(shape):
-    fused, apart = {"BACKWARD_FUSED_CELLS": ALL}, {"BACKWARD_FUSED_CELLS": 0, "STREAM_ROWS": STREAM_ROWS}
-    tiles = BACKWARD_TILES if shape == "small" else BACKWARD_TILES[1:]
-    found = {f"fused {tile}": fused | {"BACKWARD_TILE": tile} for tile in tiles}
+    fused, apart = {"BACKWARD_FUSED_CELLS": ALL}, {"BACKWARD_FUSED_CELLS": 0}
+    found = {}
+    if shape == "small":
+        found = {f"fused {tile}": fused | {"BACKWARD_TILE": tile} for tile in BACKWARD_TILES}
     found |= {f"apart {tile}": apart | {"BACKWARD_APART_TILE": tile} for tile in BACKWARD_APART_TILES}
-    found["apart, both at once"] = apart | {"_backward_apart": "both at once"}
     return found | {"apart, cache told nothing": apart | {"LAST_USE": ""}}
 
 
 WAYS = {"forward": forward_variants, "backward": backward_variants}
+
+
+def kernels_of(settings, cell_dim):
+    """The same for variants with the same kernels."""
+
+    def tiles(most_cells, fused, apart):
+        names = fused if settings.get(most_cells, getattr(engine, most_cells)) >= cell_dim else apart
+        return tuple(settings.get(name, getattr(engine, name)) for name in names)
+
+    forward = tiles("FUSED_CELLS", ("FORWARD_TILE", "PROJECT_TILE"), ("APART_TILE",))
+    backward = tiles("BACKWARD_FUSED_CELLS", ("BACKWARD_TILE",), ("BACKWARD_APART_TILE",))
+    return forward, backward, settings.get("LAST_USE", engine.LAST_USE), settings.get("project_kernel")
 
 
 @contextlib.contextmanager
@@ -108,19 +116,31 @@ def taken(settings):
             setattr(engine, name, value)
 
 
-def check(settings, shape, dtype, device):
+def check(settings, shape, clips, dtype, device):
     """What is wrong with a variant; an empty text if nothing is. Compiles its kernels for gradients and without."""
-    device = torch.device(device)
-    sizes, rows = ([300, 300, 257, 64, 7, 1], 303) if device.type == "cuda" else ([5, 5, 2], 6)
-    try:
-        for clips in (engines.TIGHT, engines.USUAL):
-            with taken(settings):
-                line, good = engines.check("triton", dtype, shape, sizes, rows, clips, device)
-            if not good or "same bits" not in line:
-                return " ".join(line.split())
-    except Exception as problem:
-        return f"{type(problem).__name__}: {' '.join(str(problem).split())[:300]}"
-    return ""
+    sizes, rows = ([130, 130, 67, 7, 1], 133) if device.type == "cuda" else ([5, 5, 2], 6)
+    with taken(settings):
+        line, good = engines.check("triton", dtype, shape, sizes, rows, clips, device)
+    return "" if good and "same bits" in line else " ".join(line.split())
+
+
+def in_a_process(function, *args):
+    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *args).result()
+
+
+def check_each(variants, dtype, device, until):
+    """What is wrong with each of these variants, as far as the time allows."""
+    found = {}
+    for key, variant in variants.items():
+        if time.time() > until:
+            break
+        try:
+            found[key] = check(*variant, dtype, torch.device(device))
+        except Exception as problem:  # the device may be spoiled for this process
+            found[key] = f"{type(problem).__name__}: {' '.join(str(problem).split())[:300]}"
+            break
+    return found
 
 
 def timed(name, settings, shape, rows, words, dtype, device):
@@ -160,41 +180,91 @@ def at_full_size(settings, shape, rows, words, dtype, device):
         return launched, [part.clone() for part in found]
 
 
+def products_of(shape, rows, words, dtype, device):
+    """Name, function and floating-point operations of each product: of a step, then of all steps together."""
+    (output_dim, cell_dim), num_words = shape, rows * words
+
+    def draw(*sizes):
+        return 0.01 * torch.randn(*sizes, dtype=dtype, device=device)
+
+    for directions in (2, 1):
+        weight, projection = draw(directions, 2 * output_dim, 4 * cell_dim), draw(directions, cell_dim, output_dim)
+        both, recurrent = weight.transpose(1, 2), weight[:, output_dim:].transpose(1, 2)
+        read, said = draw(directions, rows, 2 * output_dim), draw(directions, rows, output_dim)
+        gates, gated = draw(directions, rows, 4 * cell_dim), draw(directions, rows, cell_dim)
+        wide, narrow = (2 * directions * rows * cell_dim * width for width in (4 * output_dim, output_dim))
+        yield f"{directions} x gates", lambda: torch.bmm(read, weight, out=gates), 2 * wide  # noqa: B023
+        yield f"{directions} x projection", lambda: torch.bmm(gated, projection, out=said), narrow  # noqa: B023
+        back = projection.transpose(1, 2)
+        yield f"{directions} x to gated", lambda: torch.bmm(said, back, out=gated), narrow  # noqa: B023
+        yield f"{directions} x to outputs", lambda: said.baddbmm_(gates, recurrent), wide  # noqa: B023
+        yield f"{directions} x to outputs and inputs", lambda: torch.bmm(gates, both, out=read), 2 * wide  # noqa: B023
+    weight, read = draw(2, 2 * output_dim, 4 * cell_dim), draw(2, num_words, 2 * output_dim)
+    inputs, gates = weight[:, :output_dim].transpose(1, 2), draw(2, num_words, 4 * cell_dim)
+    wide = 2 * 2 * num_words * output_dim * 4 * cell_dim
+    yield "all steps, to inputs", lambda: torch.bmm(gates, inputs), wide
+    yield "all steps, to weights", lambda: torch.bmm(read.transpose(1, 2), gates), 2 * wide
+    gated, said = draw(2, num_words, cell_dim), draw(2, num_words, output_dim)
+    yield "all steps, to projection", lambda: torch.bmm(gated.transpose(1, 2), said), wide / 4
+
+
 class Sweep:
-    def __init__(self, device, seconds):
-        self.device, self.ends = device, time.perf_counter() + seconds
+    def __init__(self, device, seconds, shapes):
+        self.device, self.ends, self.seconds = device, time.perf_counter() + seconds, seconds
         on_gpu = device.type == "cuda"
         self.dtype = torch.bfloat16 if on_gpu else torch.float16  # the interpreter cannot multiply bfloat16
-        self.shapes, self.rows, self.words = (SHAPES, ROWS, 20) if on_gpu else ({"small": (24, 40)}, (5,), 2)
-        self.for_timing = 0.4 * seconds
+        self.shapes = {shape: SHAPES[shape] if on_gpu else (24, 40) for shape in shapes}
+        self.rows, self.words = (ROWS, 20) if on_gpu else ((5,), 2)
         self.expected = {}  # by shape: what the first variant computed, at full size
-        self.found = {"wrong": {}, "left out": [], "milliseconds": {}, "fastest": {}}
+        self.found = {"wrong": {}, "left out": [], "products, microseconds": {}, "milliseconds": {}, "fastest": {}}
 
     def check_all(self):
         """Compares all variants, and compiles them by the way; those that fail are not timed."""
-        jobs = {}
+        groups = {}
         for shape, widths in self.shapes.items():
             for way, variants in WAYS.items():
-                jobs |= {f"{shape} / {way} / {name}": (settings, widths) for name, settings in variants(shape).items()}
+                for name, settings in variants(shape).items():
+                    group = groups.setdefault((shape, kernels_of(settings, SHAPES[shape][1])), {})
+                    group[f"{shape} / {way} / {name}"] = settings, widths, CLIPS[shape]
         # Processes of their own: a kernel keeps the compiler busy for a second or two, and one that reads where it must
         # not spoils the device for its process.
-        options = {"mp_context": multiprocessing.get_context("spawn")}
-        if self.device.type == "cuda":
-            options |= {"max_workers": 14, "max_tasks_per_child": 1}
-        pool = concurrent.futures.ProcessPoolExecutor(**options)
-        answers = {key: pool.submit(check, *job, self.dtype, str(self.device)) for key, job in jobs.items()}
-        for key, answer in answers.items():
-            try:
-                problem = answer.result(timeout=max(1, self.left() - self.for_timing))
-            except Exception as unanswered:
-                problem = f"not compared: {type(unanswered).__name__} {unanswered}"
-            if problem:
-                self.found["wrong"][key] = problem
-                print(f"WRONG {key}: {problem}", flush=True)
+        pool = concurrent.futures.ThreadPoolExecutor(14 if self.device.type == "cuda" else 2)
+        seconds = self.left() - (1 - CHECKING) * self.seconds
+        fixed = self.dtype, str(self.device), time.time() + seconds - 3  # the last one begun has time to end
+        answers = [pool.submit(in_a_process, check_each, group, *fixed) for group in groups.values()]
+        done = concurrent.futures.wait(answers, timeout=seconds).done
+        problems = {}
+        for group, answer in zip(groups.values(), answers, strict=True):
+            if answer in done:
+                error = answer.exception()
+                problems |= dict.fromkeys(group, f"process ended: {error}") if error else answer.result()
         pool.shutdown(wait=False, cancel_futures=True)
         for late in multiprocessing.active_children():
             late.terminate()
-        print(f"{len(jobs)} variants compiled and compared, {self.left():.0f} s left", flush=True)
+        keys = [key for group in groups.values() for key in group]
+        for key in keys:
+            if problem := problems.get(key, "not compared for lack of time"):
+                self.found["wrong"][key] = problem
+                print(f"WRONG {key}: {problem}", flush=True)
+        print(f"{len(keys)} variants, {len(groups)} kinds of kernels compared; {self.left():.0f} s left", flush=True)
+
+    def time_products(self, shape):
+        on_gpu, found = self.device.type == "cuda", {}
+        for name, run, flop in products_of(self.shapes[shape], self.rows[0], self.words, self.dtype, self.device):
+            repeats = 2 if name.startswith("all") else 20
+
+            def several(run=run, repeats=repeats):
+                for _ in range(repeats):
+                    run()
+
+            start = time.perf_counter()
+            several()
+            taken = 1e3 * (time.perf_counter() - start)
+            if on_gpu:
+                taken = engines.milliseconds(engines.recorded(several) or several, repeats=5, warmup=2)
+            found[name] = us = 1e3 * taken / repeats
+            print(f"{shape:9s}product {name:30s}{us:8.1f} us {flop / us / 1e6:6.0f} TFLOP/s", flush=True)
+        self.found["products, microseconds"][shape] = found
 
     def left(self):
         return self.ends - time.perf_counter()
@@ -247,6 +317,8 @@ class Sweep:
 
     def run(self, path):
         start = time.perf_counter()
+        for shape in self.shapes:
+            self.time_products(shape)
         self.check_all()
         print("ms (times as fast as nn.LSTM): forward launched, recorded; and backward launched, recorded", flush=True)
         for shape in self.shapes:

@@ -4,9 +4,9 @@
 
 Triton brings the assembler along, so this runs on any Linux machine, and finds what would cost time on a device: a
 kernel that does not compile, that spills, or that stores one number at a time. "blocks" is how many programs a
-multiprocessor of Hopper holds at once (65,536 registers, 227 KB of shared memory). bfloat16, the recurrence in float32
-as well; sizes of the small and of the original preset. The tiles are those of the modules and, after them, others worth
-trying on a device.
+multiprocessor of Hopper holds at once (65,536 registers, 227 KB of shared memory). bfloat16, recurrence and output in
+float32 as well; sizes of the small and of the original preset. The tiles are those of the modules and, after them,
+others worth trying on a device.
 """
 
 import argparse
@@ -51,30 +51,30 @@ def lstm():
     kept |= {"d_bias": "fp32"}
     for dtype, width, cells in ((HALF, *SMALL), (HALF, *ORIGINAL), (torch.float32, *ORIGINAL)):
         pointers = kept if dtype == HALF else dict.fromkeys((*kept, *lstmp.forward_kernel.arg_names, *FLOATS), "fp32")
-        fast, early = {"FAST": dtype == HALF, "LAST": engine.LAST_USE}, {"EARLY": True}
+        fast = {"FAST": dtype == HALF, "LAST": engine.LAST_USE}
         sizes = {"D": width, "P": width, "H": cells}
         forward, back = (lstmp.forward_kernel, lstmp.FORWARD_COUNTS), (lstmp.backward_kernel, lstmp.BACKWARD_COUNTS)
         for R, J, warps in sweep.APART_TILES if cells == 4096 else sweep.APART_TILES[:1]:
-            for keeps in (True, False):
-                constants = sizes | {"R": R, "J": J, "BK": 16, "FUSES": False, "EARLY": False, "KEEPS": keeps} | fast
-                yield *forward, pointers, numbers, constants, (), warps, 3
+            constants = sizes | {"R": R, "J": J, "BK": 16, "FUSES": False, "KEEPS": False} | fast
+            yield *forward, pointers, numbers, constants, (), warps, 3
         for R, J, warps in sweep.BACKWARD_APART_TILES:
-            constants = {"P": width, "H": cells, "R": R, "J": J, "BK": 16, "FUSES": False, "CLIPS": False} | fast
-            yield *back, pointers, numbers, constants, (), warps, 3
+            for raw in (True, False) if dtype == HALF else (True,):
+                constants = {"P": width, "H": cells, "R": R, "J": J, "BK": 16, "RAW": raw, "FUSES": False}
+                yield *back, pointers, numbers, constants | {"CLIPS": False} | fast, (), warps, 3
         block = {"D": width, "P": width, "BLOCK": engine.CLIP_BLOCK}
         yield lstmp.clip_kernel, lstmp.CLIP_COUNTS, pointers, numbers, block, (), 4, 3
         if dtype != HALF:
             continue
         for R, J, BK, warps, stages in sweep.FORWARD_TILES:
             for keeps in (True, False):
-                constants = sizes | {"R": R, "J": J, "BK": BK, "FUSES": True, "KEEPS": keeps} | fast | early
+                constants = sizes | {"R": R, "J": J, "BK": BK, "FUSES": True, "KEEPS": keeps} | fast
                 yield *forward, pointers, numbers, constants, (), warps, stages
         for R, Q, BK, warps, stages in sweep.PROJECT_TILES:
-            constants = {"P": width, "H": cells, "R": R, "Q": Q, "BK": BK} | early
+            constants = {"P": width, "H": cells, "R": R, "Q": Q, "BK": BK}
             yield lstmp.project_kernel, lstmp.PROJECT_COUNTS, pointers, numbers, constants, (), warps, stages
         for R, J, BK, warps, stages in sweep.BACKWARD_TILES:
-            constants = {"P": width, "H": cells, "R": R, "J": J, "BK": BK, "FUSES": True, "CLIPS": True} | fast
-            yield *back, pointers, numbers, constants, (), warps, stages
+            constants = {"P": width, "H": cells, "R": R, "J": J, "BK": BK, "RAW": False, "FUSES": True}
+            yield *back, pointers, numbers, constants | {"CLIPS": True} | fast, (), warps, stages
 
 
 def char():
@@ -124,6 +124,16 @@ def output():
     pointers |= dict.fromkeys((*names, "losses"), "fp32")
     known = ("num_words", "num_columns", "stride")
     yield fused._scale_kernel, ["count"], {"factor": "fp32"}, {}, {"BLOCK": fused._NUMBERS_SCALED}, ("count",), 4, 3
+    single = pointers | dict.fromkeys(("hidden", "columns"), "fp32")
+    for width in (64, 128, 256, 512):
+        for kernel, table, owned, stepped, flags in (
+            (fused._forward_kernel, fused.FORWARD_TILES, "BLOCK_M", "BLOCK_V", {"SAMPLED": True, "WANTS_GRAD": True}),
+            (fused._weight_kernel, fused.WEIGHT_TILES, "BLOCK_V", "BLOCK_M", {"SAMPLED": False}),
+        ):
+            tiles = table[4, width]
+            constants = flags | {"K": width, "PRECISION": fused.FLOAT32_PRECISION}
+            constants |= {owned: tiles.owned, stepped: tiles.stepped}
+            yield kernel, counts, single, {}, constants, known, tiles.warps, tiles.stages
     for width in (128, 512):
         key, plain = (2, width), {"K": width, "PRECISION": "tf32"}
         for kernel, table, owned, stepped, flags in (
@@ -147,8 +157,6 @@ def output():
 def compile_one(arch, kernel, counts, pointers, numbers, constants, known, warps, stages):
     """One line of the table. `known`: counts that are multiples of 16, as in the models."""
     names = kernel.arg_names
-    if arch < 90 and "EARLY" in constants:
-        constants = constants | {"EARLY": False}
     signature = {}
     for name in names:
         if name in constants:

@@ -17,9 +17,11 @@ a table and writes sweep.json, whose "fastest" says what to put into `SHARES_TIL
 import argparse
 import faulthandler
 import json
+import multiprocessing
 import os
 import statistics
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import torch
@@ -111,29 +113,41 @@ def random_sample(device, num_rows, num_words, size):
 
 
 def check(device):
-    """Losses and gradients beside float64, in memory that holds NaN until it is written."""
+    """Losses and gradients beside float64; a process each, for one that reads where it must not spoils the device."""
+    # The interpreter multiplies the bit patterns of bfloat16.
+    dtypes = (torch.bfloat16, torch.float32) if device == "cuda" else (torch.float32,)
+    cases = [(dtype, width) for dtype in dtypes for width in (64, 128, 256, 512)]
+    pools = [ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) for _ in cases]
+    answers = [pool.submit(check_one, device, *case) for pool, case in zip(pools, cases, strict=True)]
+    for (dtype, width), pool, answer in zip(cases, pools, answers, strict=True):
+        lines = [f"FAILED {error}"] if (error := answer.exception()) else answer.result()
+        for line in lines:
+            print(f"check {dtype} {width} {line}", flush=True)
+        pool.shutdown()
+
+
+def check_one(device, dtype, width):
+    """A line for each function, in memory that holds NaN until it is written; the first that fails is the last."""
     torch.use_deterministic_algorithms(True, warn_only=True)  # fills new memory with NaN
     rows, words = (1003, 5003) if device == "cuda" else (67, 131)
-    for dtype in (torch.bfloat16, torch.float32):
-        for width in (64, 128, 256, 512):
-            for kind, function in FUNCTIONS.items():
-                if kind == "stored" and (dtype.itemsize, width) not in stored.SHARES_TILES:
-                    continue
-                inputs, targets = random_problem(device, rows, words, width, dtype)
-                rest = random_sample(device, rows, words, words // 5) if kind == "sampled" else ()
-                try:
-                    found = values(function, inputs, targets, rest)
-                except Exception as problem:
-                    print(f"check {dtype} {width} {kind}: FAILED {str(problem)[:200]}")
-                    continue
-                hidden, weight, bias = (tensor.detach() for tensor in inputs)
-                exact = hidden.double(), weight.to(dtype).double(), bias.double()
-                expected = values(plain, [tensor.requires_grad_() for tensor in exact], targets, rest)
-                errors = [((a.double() - b).norm() / b.norm()).item() for a, b in zip(found, expected, strict=True)]
-                fine = errors[0] < 1e-5 and all(error < TOLERANCE[dtype] for error in errors)
-                shown = ", ".join(f"{error:.1e}" for error in errors) + ("" if fine else " WRONG")
-                print(f"check {dtype} {width} {kind}: loss, hidden, weight, bias {shown}")
-    torch.use_deterministic_algorithms(False)
+    lines = []
+    for kind, function in FUNCTIONS.items():
+        if kind == "stored" and (dtype.itemsize, width) not in stored.SHARES_TILES:
+            continue
+        inputs, targets = random_problem(device, rows, words, width, dtype)
+        rest = random_sample(device, rows, words, words // 5) if kind == "sampled" else ()
+        try:
+            found = values(function, inputs, targets, rest)
+            hidden, weight, bias = (tensor.detach() for tensor in inputs)
+            exact = hidden.double(), weight.to(dtype).double(), bias.double()
+            expected = values(plain, [tensor.requires_grad_() for tensor in exact], targets, rest)
+            errors = [((a.double() - b).norm() / b.norm()).item() for a, b in zip(found, expected, strict=True)]
+        except Exception as problem:
+            return [*lines, f"{kind}: FAILED {str(problem)[:200]}"]
+        fine = errors[0] < 1e-5 and all(error < TOLERANCE[dtype] for error in errors)
+        shown = ", ".join(f"{error:.1e}" for error in errors) + ("" if fine else " WRONG")
+        lines.append(f"{kind}: loss, hidden, weight, bias {shown}")
+    return lines
 
 
 def values(function, inputs, targets, rest):

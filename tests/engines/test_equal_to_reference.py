@@ -224,12 +224,13 @@ def test_triton_with_the_tiles_of_a_gpu(interpreted_triton, fused, monkeypatch):
     check_gradients("triton", recurrences, sizes, Clips(0.3, 0.1), torch.float32)
 
 
-@pytest.mark.parametrize(("fused", "backward_cells"), [(FUSED[1], 0), (FUSED[1], 1024), (FUSED[0], 0)])
+@pytest.mark.parametrize(("forward_cells", "backward_cells"), [(1024, 0), (1024, 1024), (0, 1024), (0, 0)])
 @pytest.mark.parametrize("stream_rows", [1, 256])
 def test_triton_goes_each_way_by_itself_and_twice_the_same(
-    small_tiles, fused, backward_cells, stream_rows, monkeypatch
+    small_tiles, forward_cells, backward_cells, stream_rows, monkeypatch
 ):
-    monkeypatch.setattr(small_tiles, "FUSED_DTYPES", fused)
+    monkeypatch.setattr(small_tiles, "FUSED_DTYPES", FUSED[1])
+    monkeypatch.setattr(small_tiles, "FUSED_CELLS", forward_cells)
     monkeypatch.setattr(small_tiles, "STREAM_ROWS", stream_rows)
     monkeypatch.setattr(small_tiles, "BACKWARD_FUSED_CELLS", backward_cells)
     problem = [random_recurrence(k, 27, 14, 9, 37, 21, torch.float32) for k in (0, 1)], [12, 12, 2, 1], Clips(0.3, 0.1)
@@ -313,7 +314,7 @@ def test_triton_keeps_gates_only_for_a_way_back(small_tiles, monkeypatch):
     with torch.no_grad():
         without = results("triton", [recurrence], [3, 3, 2], Clips(0.3, 0.1))
     found = results("triton", [recurrence], [3, 3, 2], Clips(0.3, 0.1))
-    assert kept == [[0, 0], [0, 0], [8 * 4 * 9, 8 * 9]]
+    assert kept == [[0] * 4, [0] * 4, [8 * 4 * 9, 8 * 9, 8 * 9, 8 * (6 + 5)]]
     assert all(torch.equal(x, y) and torch.equal(x, z) for x, y, z in zip(found, without, frozen, strict=True))
 
 
@@ -348,9 +349,11 @@ def test_triton_operators_keep_the_promises_of_torch_library(small_tiles, fused,
         leaves = [part.requires_grad_(keeps) for part in stacked]
         torch.library.opcheck(small_tiles._lstmp, (*leaves, [3, 2], 0.3, 0.1, keeps))
     stacked = [part.detach() for part in stacked]
-    outputs, final_hidden, final_cell, gates, cells = small_tiles._lstmp(*stacked, [3, 2], None, 0.1, True)
-    del stacked[2]
-    parts = (outputs, final_hidden, final_cell, *stacked, outputs, gates, cells)
+    *results, gates, cells, gated, read = small_tiles._lstmp(*stacked, [3, 2], None, 0.1, True)
+    assert (read.numel() == 0) == bool(fused)
+    parts = (*results, *stacked, results[0], gates, cells, gated)
+    if read.numel():
+        parts = (*results, read, *stacked[1:], results[0], gates, cells, gated)
     torch.library.opcheck(small_tiles._lstmp_backward, (*parts, [3, 2], None, 0.1))
 
 

@@ -53,10 +53,6 @@ CLIP_BLOCK = 1024
 STREAM_ROWS = 2**31
 # Numbers that are not wanted before the way back, or never again, leave the cache first.
 LAST_USE = "evict_first"
-# Kernels of one step start while those of the last still run, where the GPU can (Hopper and later); off until that
-# sweep has run it.
-STARTS_EARLY = False
-EARLY_CAPABILITY = (9, 0)
 
 
 @torch.compiler.disable  # batches of every new shape would be compiled anew
@@ -83,15 +79,15 @@ def run(recurrences: Sequence[Recurrence], batch_sizes: Sequence[int], clips: Cl
 class _Forward(NamedTuple):
     """What the steps read and fill; every table begins with its directions."""
 
-    inputs_END: Tensor
+    read_ENX: Tensor  # inputs; with products apart, beside them, what the row of each word said last
     weight_EK4H: Tensor
     bias_E4H: Tensor
     projection_EHP: Tensor
     hidden_EBP: Tensor
     first_cell_EBH: Tensor
     cells: Tensor  # of all words, or of all rows, where they are then the first ones as well
-    gates: Tensor  # of all words, or of a step, or none
-    gated_EnH: Tensor
+    gates: Tensor  # of all words, or of a step, or none; with products apart, what comes into them
+    gated: Tensor  # of all words, or of a step
     outputs_ENP: Tensor
 
     def of(self, directions: slice) -> _Forward:
@@ -110,8 +106,11 @@ def _lstmp(
     cell_clip: float | None,
     output_clip: float | None,
     keeps: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Outputs, final hidden state and cell; and, where `keeps`, the gates and cells of every word for the way back."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Outputs, final hidden state and cell; and, where `keeps`, for the way back, of every word: gates, cells, gated.
+
+    With products apart it is what comes into the gates, and last there is what the products read, K numbers a word.
+    """
     num_directions, num_words, _ = inputs_END.shape
     cell_dim, output_dim, dtype = *projection_EHP.shape[1:], inputs_END.dtype
     if keeps:
@@ -121,28 +120,38 @@ def _lstmp(
         first_cell_EBH = cell_EBH.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
         cells = first_cell_EBH
     fuses = _fuses(dtype, cell_dim, FUSED_CELLS)
-    num_gates = num_words if keeps else 0 if fuses else sizes[0]
+    num_kept = num_words if keeps else sizes[0]
     tables = _Forward(
-        inputs_END.contiguous(),
+        inputs_END.contiguous() if fuses else _with_said(inputs_END, hidden_EBP[:, : sizes[0]]),
         weight_EK4H.contiguous(),
         bias_E4H.contiguous(),
         projection_EHP.contiguous(),
-        # A product, so that a kernel is queued last: the first of ours may start on its inputs before that has ended.
-        (hidden_EBP * 1).to(dtype).contiguous(),
+        hidden_EBP.to(dtype).contiguous(),
         first_cell_EBH,
         cells,
-        inputs_END.new_empty(num_directions, num_gates, 4 * cell_dim),
-        inputs_END.new_empty(num_directions, sizes[0], cell_dim),
+        inputs_END.new_empty(num_directions, 0 if fuses and not keeps else num_kept, 4 * cell_dim),
+        inputs_END.new_empty(num_directions, num_kept, cell_dim),
         outputs_ENP := inputs_END.new_empty(num_directions, num_words, output_dim),
     )
     with torch.cuda.device_of(inputs_END):
         steps = _forward_fused if fuses else _forward_apart
         steps(tables, sizes, _bound(cell_clip), _bound(output_clip, dtype), keeps=keeps)
     final_hidden_EBP = _after_last_words(outputs_ENP, hidden_EBP, sizes)
-    if not keeps:
-        final_cell_EBH = cells.to(cell_EBH.dtype)
-        return outputs_ENP, final_hidden_EBP, final_cell_EBH, inputs_END.new_empty(0), cells.new_empty(0)
-    return outputs_ENP, final_hidden_EBP, _after_last_words(cells, cell_EBH, sizes), tables.gates, cells
+    if keeps:
+        final_cell_EBH = _after_last_words(cells, cell_EBH, sizes)
+        read = inputs_END.new_empty(0) if fuses else tables.read_ENX
+        return outputs_ENP, final_hidden_EBP, final_cell_EBH, tables.gates, cells, tables.gated, read
+    gates, gated, read = (inputs_END.new_empty(0) for _ in range(3))
+    return outputs_ENP, final_hidden_EBP, cells.to(cell_EBH.dtype), gates, cells.new_empty(0), gated, read
+
+
+def _with_said(inputs_END: Tensor, hidden_EnP: Tensor) -> Tensor:
+    """Side by side what a word is computed from: its input, and what its row said last; this of first words so far."""
+    input_dim, output_dim = inputs_END.shape[2], hidden_EnP.shape[2]
+    read_ENK = inputs_END.new_empty(*inputs_END.shape[:2], input_dim + output_dim)
+    read_ENK[:, :, :input_dim] = inputs_END
+    read_ENK[:, : hidden_EnP.shape[1], input_dim:] = hidden_EnP
+    return read_ENK
 
 
 def _forward_fused(
@@ -153,9 +162,7 @@ def _forward_fused(
     num_directions, num_words, input_dim = inputs.shape
     cell_dim, output_dim = projection.shape[1:]
     R, J, BK, num_warps, num_stages = _forward_tile(inputs.device)
-    shared: dict[str, Any] = {"P": output_dim, "H": cell_dim, "EARLY": _starts_early(inputs.device)}
-    if shared["EARLY"]:
-        shared["launch_pdl"] = True
+    shared: dict[str, Any] = {"P": output_dim, "H": cell_dim}
     flags = shared | {"D": input_dim, "R": R, "J": J, "BK": _terms(BK, max(input_dim, output_dim))}
     flags |= {"num_warps": num_warps, "num_stages": num_stages, "KEEPS": keeps, "FUSES": True, "FAST": _is_fast(inputs)}
     flags["LAST"] = LAST_USE if keeps else ""
@@ -167,11 +174,11 @@ def _forward_fused(
         kept = start if keeps else 0
         forward_kernel[(triton.cdiv(n, R), triton.cdiv(cell_dim, J), num_directions)](
             inputs, weight, gates, bias, hidden, before, cells, gated, n, start, num_words, kept, gates.shape[1],
-            hidden_start, hidden.shape[1], before_start, before.shape[1], kept, cells.shape[1], sizes[0], cell_bound,
+            hidden_start, hidden.shape[1], before_start, before.shape[1], cells.shape[1], gated.shape[1], cell_bound,
             **flags,
         )  # fmt: skip
         project_kernel[(triton.cdiv(n, rows), triton.cdiv(output_dim, Q), num_directions)](
-            gated, projection, outputs, n, start, num_words, sizes[0], output_bound, **said
+            gated, projection, outputs, n, start, num_words, kept, gated.shape[1], output_bound, **said
         )
         hidden, hidden_start, before, before_start = outputs, start, cells, kept
         start += n
@@ -181,39 +188,28 @@ def _forward_apart(
     tables: _Forward, sizes: Sequence[int], cell_bound: float, output_bound: float, *, keeps: bool
 ) -> None:
     """Products by torch; a kernel for the gates, and one that clips what was said and hands it to the next step."""
-    num_directions, num_words, input_dim = tables.inputs_END.shape
+    num_directions, num_words, read_dim = tables.read_ENX.shape
     cell_dim, output_dim = tables.projection_EHP.shape[1:]
-    # What a word is computed from, side by side: its input, and what its row said last.
-    read_ENK = tables.inputs_END.new_empty(num_directions, num_words, input_dim + output_dim)
-    read_ENK[:, :, :input_dim] = tables.inputs_END
-    read_ENK[:, : sizes[0], input_dim:] = tables.hidden_EBP[:, : sizes[0]]
+    input_dim = read_dim - output_dim
     R, J, num_warps = APART_TILE
-    flags: dict[str, Any] = {
-        "D": input_dim,
-        "P": output_dim,
-        "H": cell_dim,
-        "R": R,
-        "J": J,
-        "BK": 16,
-        "num_warps": num_warps,
-    }
-    flags |= {"KEEPS": keeps, "FUSES": False, "EARLY": False, "FAST": _is_fast(read_ENK)}
+    flags: dict[str, Any] = {"D": input_dim, "P": output_dim, "H": cell_dim, "R": R, "J": J, "BK": 16}
+    flags |= {"num_warps": num_warps, "KEEPS": False, "FUSES": False, "FAST": _is_fast(tables.read_ENX)}
     flags["LAST"] = LAST_USE if keeps else ""
-    with _lanes(num_directions, sizes[0], read_ENK.device) as lanes:
-        parts = [(on_stream, read_ENK[of], tables.of(of)) for of, on_stream in lanes]
+    with _lanes(num_directions, sizes[0], tables.read_ENX.device) as lanes:
+        parts = [(on_stream, tables.of(of)) for of, on_stream in lanes]
         start = before_start = 0
         for n, num_next in zip(sizes, [*sizes[1:], 0], strict=True):
             kept = start if keeps else 0
-            for on_stream, read, (_, weight, bias, projection, _, first_cell, cells, gates, gated, outputs) in parts:
+            for on_stream, (read, weight, bias, projection, _, first_cell, cells, gates, gated, outputs) in parts:
                 before = cells if start else first_cell
                 with on_stream():
                     torch.bmm(read[:, start : start + n], weight, out=gates[:, kept : kept + n])
                     forward_kernel[(triton.cdiv(n, R), triton.cdiv(cell_dim, J), len(read))](
                         read, weight, gates, bias, read, before, cells, gated, n, start, num_words, kept,
-                        gates.shape[1], 0, num_words, before_start, before.shape[1], kept, cells.shape[1], sizes[0],
+                        gates.shape[1], 0, num_words, before_start, before.shape[1], cells.shape[1], gated.shape[1],
                         cell_bound, **flags,
                     )  # fmt: skip
-                    torch.bmm(gated[:, :n], projection, out=outputs[:, start : start + n])
+                    torch.bmm(gated[:, kept : kept + n], projection, out=outputs[:, start : start + n])
                     clip_kernel[(triton.cdiv(n * output_dim, CLIP_BLOCK), len(read))](
                         outputs, read, n, num_next, start, num_words, output_bound, D=input_dim, P=output_dim,
                         BLOCK=CLIP_BLOCK,
@@ -224,29 +220,32 @@ def _forward_apart(
 
 @_lstmp.register_fake
 def _(inputs_END, *others):
-    *_, hidden_EBP, cell_EBH, _, _, _, keeps = others
-    num_directions, num_words, _ = inputs_END.shape
+    weight_EK4H, *_, hidden_EBP, cell_EBH, _, _, _, keeps = others
     cell_dim = cell_EBH.shape[2]
-    outputs_ENP = inputs_END.new_empty(num_directions, num_words, hidden_EBP.shape[2])
-    gates = inputs_END.new_empty((num_directions, num_words, 4 * cell_dim) if keeps else 0)
-    cells = inputs_END.new_empty((num_directions, num_words, cell_dim) if keeps else 0, dtype=torch.float32)
-    return outputs_ENP, torch.empty_like(hidden_EBP), torch.empty_like(cell_EBH), gates, cells
+
+    def of_words(width, wanted=True, dtype=inputs_END.dtype):
+        return inputs_END.new_empty((*inputs_END.shape[:2], width) if wanted else 0, dtype=dtype)
+
+    outputs_ENP, gates, gated = of_words(hidden_EBP.shape[2]), of_words(4 * cell_dim, keeps), of_words(cell_dim, keeps)
+    cells = of_words(cell_dim, keeps, torch.float32)
+    read = of_words(weight_EK4H.shape[1], keeps and not _fuses(inputs_END.dtype, cell_dim, FUSED_CELLS))
+    return outputs_ENP, torch.empty_like(hidden_EBP), torch.empty_like(cell_EBH), gates, cells, gated, read
 
 
 class _Backward(NamedTuple):
     """What the steps read, and what they fill on their way back; every table begins with its directions."""
 
     recurrent_E4HP: Tensor
+    bias_E4H: Tensor
     projection_EHP: Tensor
     first_cell_EBH: Tensor
     cells_ENH: Tensor
-    gates_EN4H: Tensor
+    gates_EN4H: Tensor  # or what came into them
     outputs_ENP: Tensor
     d_outputs_ENP: Tensor  # what came from outside; the steps add what they did to the output before
     d_gates_EN4H: Tensor
     d_bias_ET4H: Tensor  # of each tile of rows
     d_cells_EBH: Tensor
-    gated_ENH: Tensor
 
     def of(self, directions: slice) -> _Backward:
         return _Backward(*(part[directions] for part in self))
@@ -257,40 +256,44 @@ def _lstmp_backward(
     d_outputs_ENP: Tensor,
     d_hidden_EBP: Tensor,
     d_cell_EBH: Tensor,
-    inputs_END: Tensor,
+    read_ENX: Tensor,
     weight_EK4H: Tensor,
+    bias_E4H: Tensor,
     projection_EHP: Tensor,
     hidden_EBP: Tensor,
     cell_EBH: Tensor,
     outputs_ENP: Tensor,
     gates_EN4H: Tensor,
     cells_ENH: Tensor,
+    gated_ENH: Tensor,
     sizes: list[int],
     cell_clip: float | None,
     output_clip: float | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of the inputs, the weights and the first state."""
-    num_directions, num_words, cell_dim = cells_ENH.shape
-    active, dtype = sizes[0], inputs_END.dtype
+    """Gradients of the inputs, the weights and the first state. `read_ENX`: inputs, or all that the products read."""
+    num_directions, _, cell_dim = cells_ENH.shape
+    active, output_dim, dtype = sizes[0], outputs_ENP.shape[2], read_ENX.dtype
+    input_dim = weight_EK4H.shape[1] - output_dim
+    is_raw = read_ENX.shape[2] != input_dim  # products were apart
     d_outputs_ENP = d_outputs_ENP.clone(memory_format=torch.contiguous_format)
     for rows, places in _last_words(sizes):
         d_outputs_ENP[:, places] += d_hidden_EBP[:, rows]
     d_cells_EBH = d_cell_EBH.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
     fuses = _fuses(dtype, cell_dim, BACKWARD_FUSED_CELLS)
     num_tiles = triton.cdiv(active, (BACKWARD_TILE if fuses else BACKWARD_APART_TILE)[0])
-    input_E4HD, recurrent_E4HP = weight_EK4H.transpose(1, 2).split([inputs_END.shape[2], outputs_ENP.shape[2]], dim=2)
+    input_E4HD, recurrent_E4HP = weight_EK4H.transpose(1, 2).split([input_dim, output_dim], dim=2)
     tables = _Backward(
-        recurrent_E4HP, projection_EHP.contiguous(), cell_EBH.float().contiguous(), cells_ENH, gates_EN4H, outputs_ENP,
-        d_outputs_ENP, d_gates_EN4H := torch.empty_like(gates_EN4H),
+        recurrent_E4HP, bias_E4H.contiguous(), projection_EHP.contiguous(), cell_EBH.float().contiguous(), cells_ENH,
+        gates_EN4H, outputs_ENP, d_outputs_ENP, d_gates_EN4H := torch.empty_like(gates_EN4H),
         d_bias_ET4H := d_cells_EBH.new_zeros(num_directions, num_tiles, 4 * cell_dim), d_cells_EBH,
-        gated_ENH := gates_EN4H.new_empty(num_directions, num_words, cell_dim),
     )  # fmt: skip
     output_bound = None if output_clip is None else _bound(output_clip, dtype)
-    with torch.cuda.device_of(inputs_END):
-        (_backward_fused if fuses else _backward_apart)(tables, sizes, _bound(cell_clip), output_bound)
+    with torch.cuda.device_of(read_ENX):
+        steps = _backward_fused if fuses else _backward_apart
+        steps(tables, sizes, _bound(cell_clip), output_bound, is_raw=is_raw)
     d_first_EnP = torch.bmm(d_gates_EN4H[:, :active], recurrent_E4HP).to(hidden_EBP.dtype)
     # Both matrices of the gates at once: the gradients of these are read from memory once instead of twice.
-    read_ENK = torch.cat([inputs_END, _said_before(outputs_ENP, hidden_EBP, sizes)], dim=2)
+    read_ENK = read_ENX if is_raw else torch.cat([read_ENX, _said_before(outputs_ENP, hidden_EBP, sizes)], dim=2)
     return (
         torch.bmm(d_gates_EN4H, input_E4HD),
         torch.bmm(read_ENK.transpose(1, 2), d_gates_EN4H),
@@ -301,20 +304,22 @@ def _lstmp_backward(
     )
 
 
-def _backward_fused(tables: _Backward, sizes: Sequence[int], cell_bound: float, output_bound: float | None) -> None:
+def _backward_fused(
+    tables: _Backward, sizes: Sequence[int], cell_bound: float, output_bound: float | None, *, is_raw: bool
+) -> None:
     """A kernel for the product with the projection and all gradients of a step, and torch's with the weights."""
-    recurrent, projection, first_cell, cells, gates, outputs, d_outputs, d_gates, d_bias, d_cells, gated = tables
+    recurrent, bias, projection, first_cell, cells, gates, outputs, d_outputs, d_gates, d_bias, d_cells = tables
     num_directions, num_words, cell_dim = cells.shape
     R, J, BK, num_warps, num_stages = BACKWARD_TILE
     flags = {"P": outputs.shape[2], "H": cell_dim, "R": R, "J": J, "BK": _terms(BK, outputs.shape[2])}
     flags |= {"num_warps": num_warps, "num_stages": num_stages, "CLIPS": output_bound is not None}
-    flags |= {"FUSES": True, "FAST": _is_fast(gates), "LAST": LAST_USE}
+    flags |= {"RAW": is_raw, "FUSES": True, "FAST": _is_fast(gates), "LAST": LAST_USE}
     starts = _starts(sizes)
     for step in reversed(range(len(sizes))):
         start, n = starts[step], sizes[step]
         before, before_start = (cells, starts[step - 1]) if step else (first_cell, 0)
         backward_kernel[(triton.cdiv(n, R), triton.cdiv(cell_dim, J), num_directions)](
-            gates, projection, before, cells, outputs, d_outputs, gated, d_gates, d_bias, gated, d_cells, n, start,
+            gates, bias, projection, before, cells, outputs, d_outputs, d_gates, d_gates, d_bias, d_cells, n, start,
             num_words, before_start, before.shape[1], 0, d_cells.shape[1], d_bias.shape[1], cell_bound,
             output_bound or 0.0, **flags,
         )  # fmt: skip
@@ -324,13 +329,15 @@ def _backward_fused(tables: _Backward, sizes: Sequence[int], cell_bound: float, 
         d_outputs.masked_fill_(outputs.abs() >= output_bound, 0)
 
 
-def _backward_apart(tables: _Backward, sizes: Sequence[int], cell_bound: float, output_bound: float | None) -> None:
+def _backward_apart(
+    tables: _Backward, sizes: Sequence[int], cell_bound: float, output_bound: float | None, *, is_raw: bool
+) -> None:
     """Products by torch, a kernel for what lies between them."""
     num_directions, num_words, cell_dim = tables.cells_ENH.shape
     R, J, num_warps = BACKWARD_APART_TILE
     flags = {"P": tables.outputs_ENP.shape[2], "H": cell_dim, "R": R, "J": J, "BK": 16, "num_warps": num_warps}
-    flags |= {"CLIPS": False, "FUSES": False, "FAST": _is_fast(tables.gates_EN4H), "LAST": LAST_USE}
-    d_gated_EnH = tables.gated_ENH.new_empty(num_directions, sizes[0], cell_dim)
+    flags |= {"RAW": is_raw, "CLIPS": False, "FUSES": False, "FAST": _is_fast(tables.gates_EN4H), "LAST": LAST_USE}
+    d_gated_EnH = tables.gates_EN4H.new_empty(num_directions, sizes[0], cell_dim)
     clipped_ENP = tables.outputs_ENP if output_bound is None else tables.outputs_ENP.abs() >= output_bound
     starts = _starts(sizes)
     with _lanes(num_directions, sizes[0], d_gated_EnH.device) as lanes:
@@ -339,15 +346,15 @@ def _backward_apart(tables: _Backward, sizes: Sequence[int], cell_bound: float, 
             start, n = starts[step], sizes[step]
             now, before_start = slice(start, start + n), starts[step - 1] if step else 0
             for on_stream, d_gated, clipped, lane in parts:
-                recurrent, projection, first_cell, cells, gates, outputs, d_outputs, d_gates, d_bias, *others = lane
-                d_cells, gated = others
+                recurrent, bias, projection, first_cell, cells, gates, outputs, *gradients = lane
+                d_outputs, d_gates, d_bias, d_cells = gradients
                 before = cells if step else first_cell
                 with on_stream():
                     if output_bound is not None:  # an output at its bound passes nothing on
                         d_outputs[:, now].masked_fill_(clipped[:, now], 0)
                     torch.bmm(d_outputs[:, now], projection.transpose(1, 2), out=d_gated[:, :n])
                     backward_kernel[(triton.cdiv(n, R), triton.cdiv(cell_dim, J), len(gates))](
-                        gates, projection, before, cells, outputs, d_outputs, d_gated, d_gates, d_bias, gated, d_cells,
+                        gates, bias, projection, before, cells, outputs, d_outputs, d_gated, d_gates, d_bias, d_cells,
                         n, start, num_words, before_start, before.shape[1], sizes[0], d_cells.shape[1],
                         d_bias.shape[1], cell_bound, 0.0, **flags,
                     )  # fmt: skip
@@ -361,24 +368,24 @@ def _hand_back(d_before_EnP: Tensor, d_gates_En4H: Tensor, recurrent_E4HP: Tenso
 
 
 @_lstmp_backward.register_fake
-def _(d_outputs, d_hidden, d_cell, inputs, weight, projection, hidden, cell, outputs, gates, *others):
-    del d_outputs, d_hidden, d_cell, outputs, others
-    bias = gates.new_empty(gates.shape[0], gates.shape[2])
-    return tuple(torch.empty_like(part) for part in (inputs, weight, bias, projection, hidden, cell))
+def _(d_outputs, d_hidden, d_cell, read, weight, bias, projection, hidden, cell, *others):
+    del d_hidden, d_cell, others
+    d_inputs = read.new_empty(*read.shape[:2], weight.shape[1] - d_outputs.shape[2])
+    return d_inputs, *(torch.empty_like(part) for part in (weight, bias, projection, hidden, cell))
 
 
 def _keep(ctx, inputs, output) -> None:
-    inputs_END, weight_EK4H, _, projection_EHP, hidden_EBP, cell_EBH, *ctx.settings, _ = inputs
-    outputs_ENP, final_hidden_EBP, final_cell_EBH, gates_EN4H, cells_ENH = output
-    ctx.save_for_backward(
-        inputs_END, weight_EK4H, projection_EHP, hidden_EBP, cell_EBH, outputs_ENP, gates_EN4H, cells_ENH
-    )
-    ctx.mark_non_differentiable(gates_EN4H, cells_ENH)
+    inputs_END, *parameters, hidden_EBP, cell_EBH = inputs[:6]
+    *ctx.settings, _ = inputs[6:]
+    outputs_ENP, _, _, *kept, read = output
+    saved = [read if read.numel() else inputs_END, *parameters, hidden_EBP, cell_EBH, outputs_ENP, *kept]
+    ctx.save_for_backward(*saved)
+    ctx.mark_non_differentiable(*kept, read)
     ctx.set_materialize_grads(False)  # the kept gates would get as many zeros
 
 
 def _differentiate(ctx, *gradients):
-    _, _, _, hidden_EBP, cell_EBH, outputs_ENP, *_ = saved = ctx.saved_tensors
+    *_, hidden_EBP, cell_EBH, outputs_ENP, _, _, _ = saved = ctx.saved_tensors
     pairs = zip(gradients, (outputs_ENP, hidden_EBP, cell_EBH), strict=False)
     gradients = [torch.zeros_like(like) if gradient is None else gradient for gradient, like in pairs]
     return *_lstmp_backward(*gradients, *saved, *ctx.settings), None, None, None, None
@@ -401,9 +408,11 @@ def _lanes(num_directions: int, num_rows: int, device: torch.device) -> Iterator
     streams = [main, *(_side_stream(device, number) for number in range(1, num_directions))]
     for side in streams[1:]:
         side.wait_stream(main)
-    yield [(of, functools.partial(torch.cuda.stream, own)) for of, own in zip(directions, streams, strict=True)]
-    for side in streams[1:]:
-        main.wait_stream(side)
+    try:
+        yield [(of, functools.partial(torch.cuda.stream, own)) for of, own in zip(directions, streams, strict=True)]
+    finally:  # also after an error: memory that goes back to the main stream may still be in use
+        for side in streams[1:]:
+            main.wait_stream(side)
 
 
 @functools.cache
@@ -470,7 +479,3 @@ def _shared_bytes(device: torch.device) -> int:
     if device.type != "cuda":
         return FORWARD_SHARED_BYTES
     return triton.runtime.driver.active.utils.get_device_properties(device.index)["max_shared_mem"]
-
-
-def _starts_early(device: torch.device) -> bool:
-    return STARTS_EARLY and device.type == "cuda" and torch.cuda.get_device_capability(device) >= EARLY_CAPABILITY

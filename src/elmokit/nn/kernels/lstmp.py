@@ -12,9 +12,10 @@ Tables are (directions, places, width); a kernel gets the number of places and t
 Numbers that change from batch to batch are not specialised, so that a kernel is compiled once for a model.
 
 Shapes: D input width, P output width, H cell width, K = D + P; tiles of R rows, J cells, Q outputs, BK of a sum.
-EARLY: kernels that follow each other start before the one before has ended (compute capability 9.0 or later); each
-waits before it touches what that one wrote. FAST: tanh as one instruction, right to 2⁻¹¹, which bfloat16 rounds off.
-LAST: what the cache is told of numbers that nobody wants for a while, so that it keeps those of the next kernels.
+FAST: tanh as one instruction, right to 2⁻¹¹, which bfloat16 rounds off. RAW: the way back finds what came into the
+gates in place of the gates. It lies in memory anyway where torch made it; gates and cell are made again from it, for
+to write the gates and to read the cell would cost a fifth of all bytes. LAST: what the cache is told of numbers that
+nobody wants for a while, so that it keeps those of the next kernels.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ def _clip(x, bound):
 
 
 FORWARD_COUNTS = [
-    "num_active", "start", "num_words", "gates_start", "num_gates", "hidden_start", "num_hidden", "before_start",
-    "num_before", "cells_start", "num_cells", "num_gated",
+    "num_active", "start", "num_words", "kept_start", "num_gates", "hidden_start", "num_hidden", "before_start",
+    "num_before", "num_cells", "num_gated",
 ]  # fmt: skip
-PROJECT_COUNTS = ["num_active", "start", "num_words", "num_gated"]
+PROJECT_COUNTS = ["num_active", "start", "num_words", "kept_start", "num_gated"]
 CLIP_COUNTS = ["num_active", "num_next", "start", "num_words"]
 BACKWARD_COUNTS = [
     "num_active", "start", "num_words", "before_start", "num_before", "num_gated", "num_rows", "num_tiles",
@@ -76,11 +77,31 @@ def _with_product(
     return sums_RX
 
 
+@triton.jit
+def _loaded(gate, mask, H: tl.constexpr, LAST: tl.constexpr):
+    """A tile of each of the four gates."""
+    i_RJ = tl.load(gate, mask=mask, other=0.0, eviction_policy=LAST).to(tl.float32)
+    j_RJ = tl.load(gate + H, mask=mask, other=0.0, eviction_policy=LAST).to(tl.float32)
+    f_RJ = tl.load(gate + 2 * H, mask=mask, other=0.0, eviction_policy=LAST).to(tl.float32)
+    o_RJ = tl.load(gate + 3 * H, mask=mask, other=0.0, eviction_policy=LAST).to(tl.float32)
+    return i_RJ, j_RJ, f_RJ, o_RJ
+
+
+@triton.jit
+def _opened(i_RJ, j_RJ, f_RJ, o_RJ, bias, inside, H: tl.constexpr, FAST: tl.constexpr):
+    """The gates, from what the products brought them and their biases."""
+    i_RJ = _sigmoid(i_RJ + tl.load(bias, mask=inside, other=0.0).to(tl.float32), FAST)
+    j_RJ = _tanh(j_RJ + tl.load(bias + H, mask=inside, other=0.0).to(tl.float32), FAST)
+    f_RJ = _sigmoid(f_RJ + tl.load(bias + 2 * H, mask=inside, other=0.0).to(tl.float32), FAST)
+    o_RJ = _sigmoid(o_RJ + tl.load(bias + 3 * H, mask=inside, other=0.0).to(tl.float32), FAST)
+    return i_RJ, j_RJ, f_RJ, o_RJ
+
+
 @triton.jit(do_not_specialize=FORWARD_COUNTS)
 def forward_kernel(
-    inputs, weight, gates, bias, hidden, before, cells, gated, num_active, start, num_words, gates_start, num_gates,
-    hidden_start, num_hidden, before_start, num_before, cells_start, num_cells, num_gated, cell_clip,
-    KEEPS: tl.constexpr, FUSES: tl.constexpr, EARLY: tl.constexpr, FAST: tl.constexpr, LAST: tl.constexpr,
+    inputs, weight, gates, bias, hidden, before, cells, gated, num_active, start, num_words, kept_start, num_gates,
+    hidden_start, num_hidden, before_start, num_before, num_cells, num_gated, cell_clip,
+    KEEPS: tl.constexpr, FUSES: tl.constexpr, FAST: tl.constexpr, LAST: tl.constexpr,
     D: tl.constexpr, P: tl.constexpr, H: tl.constexpr, R: tl.constexpr, J: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     # Where the tile begins is counted in 64 bits; places within it fit into 32.
@@ -91,12 +112,10 @@ def forward_kernel(
     active = first + r < num_active
     inside = columns < H
     mask = active & inside
-    gate = gates + (direction * num_gates + gates_start + first) * (4 * H) + (r * (4 * H) + columns)
+    gate = gates + (direction * num_gates + kept_start + first) * (4 * H) + (r * (4 * H) + columns)
     place = r * H + columns
     before += (direction * num_before + before_start + first) * H
     if FUSES:
-        if EARLY:
-            tl.extra.cuda.gdc_launch_dependents()
         x = tl.arange(0, 4 * J)[None, :]
         cell = tl.program_id(1) * J + x % J
         column = (x // J) * H + cell
@@ -104,8 +123,6 @@ def forward_kernel(
         gates_RX = tl.zeros((R, 4 * J), tl.float32)
         rows = inputs + (direction * num_words + start + first) * D + r * D
         gates_RX = _with_product(gates_RX, rows, weight, active, column, cell < H, D, 4 * H, BK)
-        if EARLY:  # nothing above comes from the step before
-            tl.extra.cuda.gdc_wait()
         before_RJ = tl.load(before + place, mask=mask, other=0.0, eviction_policy=LAST)
         rows = hidden + (direction * num_hidden + hidden_start + first) * P + r * P
         gates_RX = _with_product(gates_RX, rows, weight + D * 4 * H, active, column, cell < H, P, 4 * H, BK)
@@ -115,22 +132,15 @@ def forward_kernel(
         j_RJ, o_RJ = tl.split(second_RJ2)
     else:
         before_RJ = tl.load(before + place, mask=mask, other=0.0, eviction_policy=LAST)
-        i_RJ = tl.load(gate, mask=mask, other=0.0).to(tl.float32)
-        j_RJ = tl.load(gate + H, mask=mask, other=0.0).to(tl.float32)
-        f_RJ = tl.load(gate + 2 * H, mask=mask, other=0.0).to(tl.float32)
-        o_RJ = tl.load(gate + 3 * H, mask=mask, other=0.0).to(tl.float32)
-    cells += (direction * num_cells + cells_start + first) * H
-    gated += (direction * num_gated + first) * H
+        i_RJ, j_RJ, f_RJ, o_RJ = _loaded(gate, mask, H, LAST)
+    cells += (direction * num_cells + kept_start + first) * H
+    gated += (direction * num_gated + kept_start + first) * H
     bias += direction * 4 * H + columns
-    i_RJ = _sigmoid(i_RJ + tl.load(bias, mask=inside, other=0.0).to(tl.float32), FAST)
-    j_RJ = _tanh(j_RJ + tl.load(bias + H, mask=inside, other=0.0).to(tl.float32), FAST)
-    f_RJ = _sigmoid(f_RJ + tl.load(bias + 2 * H, mask=inside, other=0.0).to(tl.float32), FAST)
-    o_RJ = _sigmoid(o_RJ + tl.load(bias + 3 * H, mask=inside, other=0.0).to(tl.float32), FAST)
+    i_RJ, j_RJ, f_RJ, o_RJ = _opened(i_RJ, j_RJ, f_RJ, o_RJ, bias, inside, H, FAST)
     cell_RJ = _clip(f_RJ * before_RJ + i_RJ * j_RJ, cell_clip)
     tl.store(cells + place, cell_RJ, mask=mask)
     kind = gated.dtype.element_ty
     if KEEPS:
-        # What came into the gates is never needed again: the gates themselves take its place, for the way back.
         tl.store(gate, i_RJ.to(kind), mask=mask, eviction_policy=LAST)
         tl.store(gate + H, j_RJ.to(kind), mask=mask, eviction_policy=LAST)
         tl.store(gate + 2 * H, f_RJ.to(kind), mask=mask, eviction_policy=LAST)
@@ -140,19 +150,16 @@ def forward_kernel(
 
 @triton.jit(do_not_specialize=PROJECT_COUNTS)
 def project_kernel(
-    gated, projection, outputs, num_active, start, num_words, num_gated, output_clip, EARLY: tl.constexpr,
+    gated, projection, outputs, num_active, start, num_words, kept_start, num_gated, output_clip,
     P: tl.constexpr, H: tl.constexpr, R: tl.constexpr, Q: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """What the rows say: the gated cells times the projection, clipped."""
-    if EARLY:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
     direction = tl.program_id(2).to(tl.int64)
     first = tl.program_id(0) * R
     r = tl.arange(0, R)[:, None]
     columns = tl.program_id(1) * Q + tl.arange(0, Q)[None, :]
     active = first + r < num_active
-    rows = gated + (direction * num_gated + first) * H + r * H
+    rows = gated + (direction * num_gated + kept_start + first) * H + r * H
     sums_RQ = tl.zeros((R, Q), tl.float32)
     sums_RQ = _with_product(sums_RQ, rows, projection + direction * H * P, active, columns, columns < P, H, P, BK)
     outputs += (direction * num_words + start + first) * P
@@ -178,9 +185,9 @@ def clip_kernel(
 
 @triton.jit(do_not_specialize=BACKWARD_COUNTS)
 def backward_kernel(
-    gates, projection, before, cells, outputs, d_outputs, d_gated, d_gates, d_bias, gated, d_cells,
+    gates, bias, projection, before, cells, outputs, d_outputs, d_gated, d_gates, d_bias, d_cells,
     num_active, start, num_words, before_start, num_before, num_gated, num_rows, num_tiles, cell_clip, output_clip,
-    CLIPS: tl.constexpr, FUSES: tl.constexpr, FAST: tl.constexpr, LAST: tl.constexpr,
+    RAW: tl.constexpr, CLIPS: tl.constexpr, FUSES: tl.constexpr, FAST: tl.constexpr, LAST: tl.constexpr,
     P: tl.constexpr, H: tl.constexpr, R: tl.constexpr, J: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     direction = tl.program_id(2).to(tl.int64)
@@ -194,18 +201,19 @@ def backward_kernel(
     gates += word * (4 * H)
     d_gates += word * (4 * H)
     before += (direction * num_before + before_start + first) * H
-    cells += word * H
-    gated += word * H
     d_cells += (direction * num_rows + first) * H
     gate = r * (4 * H) + columns[None, :]
     place = r * H + columns[None, :]
     # Asked for before the product, so that they are under way while it is made.
-    i_RJ = tl.load(gates + gate, mask=mask, other=0.0, eviction_policy=LAST).to(tl.float32)
-    j_RJ = tl.load(gates + gate + H, mask=mask, other=0.0, eviction_policy=LAST).to(tl.float32)
-    f_RJ = tl.load(gates + gate + 2 * H, mask=mask, other=0.0, eviction_policy=LAST).to(tl.float32)
-    o_RJ = tl.load(gates + gate + 3 * H, mask=mask, other=0.0, eviction_policy=LAST).to(tl.float32)
-    before_RJ = tl.load(before + place, mask=mask, other=0.0)
-    cell_RJ = tl.load(cells + place, mask=mask, other=0.0, eviction_policy=LAST)
+    i_RJ, j_RJ, f_RJ, o_RJ = _loaded(gates + gate, mask, H, LAST)
+    if RAW:
+        before_RJ = tl.load(before + place, mask=mask, other=0.0, eviction_policy=LAST)
+        bias += direction * 4 * H + columns[None, :]
+        i_RJ, j_RJ, f_RJ, o_RJ = _opened(i_RJ, j_RJ, f_RJ, o_RJ, bias, inside[None, :], H, FAST)
+        cell_RJ = _clip(f_RJ * before_RJ + i_RJ * j_RJ, cell_clip)
+    else:
+        before_RJ = tl.load(before + place, mask=mask, other=0.0)  # the cell of the next step on the way
+        cell_RJ = tl.load(cells + word * H + place, mask=mask, other=0.0, eviction_policy=LAST)
     d_cell_RJ = tl.load(d_cells + place, mask=mask, other=0.0)
     if FUSES:
         outputs += word * P
@@ -231,7 +239,6 @@ def backward_kernel(
         d_gated_RJ = tl.load(d_gated + place, mask=mask, other=0.0).to(tl.float32)
     tanh_RJ = _tanh(cell_RJ, FAST)
     kind = gates.dtype.element_ty
-    tl.store(gated + place, (o_RJ * tanh_RJ).to(kind), mask=mask, eviction_policy=LAST)
     # The gradient of the cell is carried from step to step in one place.
     d_cell_RJ += d_gated_RJ * o_RJ * (1.0 - tanh_RJ * tanh_RJ)
     d_cell_RJ = tl.where(tl.abs(cell_RJ) < cell_clip, d_cell_RJ, 0.0)
