@@ -56,7 +56,7 @@ FORWARD_TILES = [(128, 64, 64, 8, 3), (64, 32, 64, 4, 3), (128, 32, 64, 8, 3), (
 BACKWARD_TILES = [(64, 32, 64, 8, 3), (64, 32, 64, 4, 3), (64, 16, 64, 4, 3), (128, 32, 64, 8, 3)]
 STEPS = [("small", "full", 20_480), ("small", "stored", 20_480), ("small", "sampled", 20_480),
          ("original", "sampled", 20_480), ("small", "head_and_tail", 20_480), ("medium", "sampled", 20_480),
-         ("small", "stored", 40_960)]  # fmt: skip
+         ("small", "stored", 40_960), ("small", "sampled", 40_960), ("original", "sampled", 40_960)]  # fmt: skip
 NEGATIVES = {"sampled": 8192, "head_and_tail": 24_576}
 PARTS = {
     "recurrence": r"^(forward|backward|project|clip)_kernel",
@@ -259,6 +259,8 @@ def steps(kit):
     with tempfile.TemporaryDirectory() as folder:
         corpus = invented_corpus(Path(folder), *((108_000, 1_500_000) if kit.on_gpu else (300, 6_000)))
         for preset, output, words in STEPS:
+            if not any(asked in f"{preset} {output} {words}" for asked in kit.args.only):
+                continue
             if not kit.has_time(20):
                 kit.say(f"left out for lack of time: {preset} {output} {words}")
                 continue
@@ -415,6 +417,7 @@ def main():
     parser.add_argument("--budget", type=float, default=145.0, help="seconds")
     parser.add_argument("--steps", type=int, default=60, help="timed steps")
     parser.add_argument("--sections", nargs="+", default=["ceilings", "check", "steps", "settings"])
+    parser.add_argument("--only", nargs="+", default=[""], help="parts of the names of the steps wanted")
     parser.add_argument("--use-best", action="store_true", help="settings first, then steps with the fastest ones")
     parser.add_argument("--set", nargs="*", default=[], metavar="MODULE.NAME=VALUE")
     args = parser.parse_args()
