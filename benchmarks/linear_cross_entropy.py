@@ -8,8 +8,8 @@ backward), "done" the four that the kernels do where nothing is stored.
 
 `sweep` is of the stored shares (`stored_shares.py`), in bfloat16: each part alone, for the tiles and designs that the
 compiler's figures left open, each compared with what is in use; the rest is left out when --seconds are over. It prints
-a table and writes sweep.json, whose "fastest" says what to put into `SHARES_TILES` and `_MORE_COLUMNS`, or that what
-`shares_in_gluon.py` has should replace it. Designs in brackets leave something out, to show what it costs.
+a table and writes sweep.json, whose "fastest" says what to put into `SHARES_TILES` and `_MORE_COLUMNS`. Designs in
+brackets leave something out, to show what it costs.
 
 `tiles` times the kernels that store nothing, for `FORWARD_TILES` and `WEIGHT_TILES`. Measured so far: see LOG.md.
 """
@@ -41,26 +41,14 @@ TILES = {
     512: [(64, 64, 8, 2), (64, 32, 8, 3), (64, 32, 8, 4), (64, 32, 8, 2)],
 }  # fmt: skip
 
-# Of the pass that stores the shares: rows, words, warps, stages. What the compiler says at width 128 of registers and
-# (blocks to a multiprocessor): Triton 244 (2), 172 (2), 252 (1), 190 (1), 126 (2), 168 (3); Gluon 236 (1), 236 (2),
-# 236 (1), and 204 (1) with the outputs in shared memory.
+# Of the pass that stores the shares: rows, words, warps, stages.
 PASS_TILES = {
     64: [(64, 128, 4, 2), (64, 64, 4, 3), (128, 128, 8, 3)],
     128: [(64, 128, 4, 2), (64, 64, 4, 3), (128, 128, 8, 3), (128, 64, 8, 3), (128, 32, 8, 3), (64, 64, 4, 2)],
     256: [(64, 64, 4, 2), (64, 64, 8, 2), (64, 32, 4, 2)],
     512: [(64, 64, 8, 2), (64, 32, 8, 2)],
 }
-GLUON_TILES = {128: [(128, 64, 8, 4), (64, 64, 4, 4), (128, 64, 8, 8)]}
-GLUON_OTHERS = {  # what the same pass costs otherwise, or would cost without one of its parts
-    "Gluon, a tile at a time": {"unrolled": 1},
-    "Gluon, outputs in shared memory": {"in_registers": False},
-    "Gluon, stores past the cache": {"streams": True},
-    "Gluon, table alone, then torch.mm": {"sums": False},
-    "(Gluon, no table)": {"stores": False},
-    "(Gluon, no table and no sums)": {"stores": False, "sums": False},
-}
 MORE_COLUMNS = [8, 16, 32, 64]
-GLUON_WEIGHT_TILES = [(256, 64, 8, 4), (128, 64, 4, 3), (128, 64, 8, 6)]  # words, rows, warps, stages
 
 FUNCTIONS = {
     "full": lambda *problem: fused._summed(*problem, None, None, None)[0],
@@ -224,8 +212,6 @@ class Sweep:
         for tiles in PASS_TILES[self.width]:
             self.time("pass", "Triton", tiles, self.triton_pass(tiles), 2, expected)
         self.time_weight()
-        if self.args.device == "cuda" and self.width in GLUON_TILES:
-            self.time_gluon(expected)
         faulthandler.cancel_dump_traceback_later()
         self.report()
 
@@ -239,11 +225,6 @@ class Sweep:
                 stored.SHARES_TILES[2, self.width] = kept
 
         return run
-
-    def with_product(self, found):
-        """The gradient of the outputs from the table, as it was made before the pass made it."""
-        shares_NV, totals_N, losses_N, _ = found
-        return shares_NV, totals_N, losses_N, torch.mm(shares_NV, self.words).float() / totals_N.unsqueeze(1)
 
     def time_weight(self):
         """The product with the table: one of its columns is the bias, the others are there to make it fast."""
@@ -260,25 +241,6 @@ class Sweep:
         shares_NV, totals_N, _, _ = self.triton_pass(stored.SHARES_TILES[2, self.width])()
         found = stored._weight_gradients(shares_NV, self.hidden, 1 / totals_N)
         return shares_NV, 1 / totals_N, [tensor.clone() for tensor in found]
-
-    def time_gluon(self, expected):
-        import shares_in_gluon as gluon
-
-        def gluon_pass(tiles, options):
-            return lambda: gluon.shares(self.hidden, self.words, self.bias, self.targets, Tiles(*tiles), **options)
-
-        for tiles in GLUON_TILES[self.width]:
-            self.time("pass", "Gluon", tiles, gluon_pass(tiles, {}), 2, expected)
-        shares_NV, factor_N, gradients = self.weight_problem()
-        for tiles in GLUON_WEIGHT_TILES:
-            run = lambda: gluon.weight_gradients(shares_NV, self.hidden, factor_N, Tiles(*tiles))  # noqa: B023, E731
-            self.time("weight", "Gluon", tiles, run, 1, gradients)
-        tiles = GLUON_TILES[self.width][0]
-        for name, options in GLUON_OTHERS.items():
-            run = gluon_pass(tiles, options)
-            if "torch.mm" in name:
-                run = lambda run=run: self.with_product(run())  # noqa: E731
-            self.time("pass", name, tiles, run, 2 if options.get("sums", True) or "mm" in name else 1, expected)
 
     def results(self, run):
         """What a pass in memory that held NaN leads to: losses and all gradients, of which the table makes two."""

@@ -1,11 +1,11 @@
 """Perplexity by minute and by word: what the logs of training runs say, as a picture.
 
-    python recipes/draw_curves.py NAME=LOG.jsonl [NAME=LOG.jsonl@WORDS_PER_SECOND …] -o curves.svg
+    python recipes/draw_curves.py NAME=LOG.jsonl[+NEXT.jsonl…] [NAME=LOG.jsonl@WORDS_PER_SECOND …] -o curves.svg
 
 The lines are the training loss (a moving mean), as perplexity; the dots are perplexities on held-out text. Minutes are
 words divided by the words a second of each line, so evaluations and stops are not in them; runs that shared a device
-are drawn at the speed they have alone, if it is given. A sampled softmax has a
-lower loss than the held-out perplexity, which is that of the full one.
+are drawn at the speed they have alone, if it is given. A sampled softmax has a lower loss than the held-out perplexity,
+which is that of the full one. `+` is a run that went on from the model of the one before it: its words are counted on.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def main():
     for log in asked.logs:
         name, _, place = log.partition("=")
         path, _, speed = place.partition("@")
-        draw(name, read(Path(path)), by_minute, by_word, float(speed) if speed else None)
+        draw(name, read(path.split("+")), by_minute, by_word, float(speed) if speed else None)
     by_minute.set(xlabel="minutes on the device", ylabel="perplexity", yscale="log")
     by_word.set(xlabel="million words seen")
     for axes in (by_minute, by_word):
@@ -46,9 +46,13 @@ def main():
     figure.savefig(asked.output, metadata={"Date": None} if asked.output.endswith(".svg") else None)
 
 
-def read(path):
-    with path.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
+def read(paths):
+    lines, seen = [], 0
+    for path in paths:
+        found = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+        lines += [{**line, "tokens": seen + line["tokens"]} for line in found]
+        seen = lines[-1]["tokens"]
+    return lines
 
 
 def draw(name, lines, by_minute, by_word, speed):
