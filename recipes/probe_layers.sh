@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every probe of a model's layers, GloVe and MiniLM-L6 beside them: one command, a JSON and a picture each.
 #   bash recipes/probe_layers.sh MODEL DATA OUT [more options, e.g. --peer minilm --keep FOLDER]
-# DATA holds the unpacked archives (pos/ewt, wsd, wic/wic, wordsim/wordsim) and glove.6B.100d.97k.txt.bz2.
+# DATA holds the unpacked archives (pos, wsd, wic, wordsim) and glove.6B.100d.97k.txt.bz2.
 set -eu
 model=$1 data=$2 out=$3
 shift 3
@@ -16,5 +16,5 @@ probe pos --train "$data"/pos/ewt/en_ewt-ud-train.rebuilt.conllu --dev "$data"/p
   --test "$data"/pos/ewt/en_ewt-ud-test.conllu "$@"
 probe wsd --train "$data"/wsd/semcor/semcor3.0.jsonl --test "$data"/wsd/raganato/ALL/ALL.data.xml \
   --senses "$data"/wsd/wordnet/index.sense "$@"
-probe wic "$data"/wic/wic "$@"
-probe similarity "$data"/wordsim/wordsim/*.txt "$@"
+probe wic "$data"/wic "$@"
+probe similarity "$data"/wordsim/*.txt "$@"

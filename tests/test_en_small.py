@@ -47,7 +47,7 @@ def test_like_senses_are_nearer(embedder):
                 right += int((near > other_3D @ own_3D[anchor]).sum())
                 total += len(other_3D)
     assert total == 14 * 36
-    assert right / total >= 0.74  # the card says 76 %; chance is 50 %
+    assert right / total >= 0.80  # the card says 82 %; chance is 50 %
 
 
 def _vectors(embedder, word, sentences):
@@ -69,7 +69,7 @@ def test_the_demo_is_convincing(capsys):
     rows = [line.split() for line in capsys.readouterr().out.splitlines() if " and " in line and line[0].isdigit()]
     alike = {(row[0], row[2]): float(row[5]) for row in rows}  # by layer 2
     across = max(value for pair, value in alike.items() if pair not in (("1", "2"), ("3", "4")))
-    assert min(alike["1", "2"], alike["3", "4"]) > across + 0.1
+    assert min(alike["1", "2"], alike["3", "4"]) > across + 0.05
 
 
 def test_it_predicts_english():
