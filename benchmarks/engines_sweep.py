@@ -26,10 +26,8 @@ ALL = 1_000_000
 # Rows, cells, terms, warps, stages of a program; of one that multiplies nothing rows, cells, warps.
 FORWARD_TILES = [(128, 64, 64, 8, 3), (64, 64, 64, 4, 2)]
 PROJECT_TILES = [(64, 32, 128, 4, 3), (64, 64, 64, 4, 4)]
-BACKWARD_TILES = [(64, 32, 128, 8, 2), (64, 32, 64, 8, 3)]
 APART_TILES = [(16, 64, 4), (16, 128, 8)]
 BACKWARD_APART_TILES = [(32, 64, 8), (32, 32, 4), (64, 64, 8)]
-STREAM_ROWS, NO_STREAMS = 1, 2**31  # from so many rows on; the comparisons have few
 SHAPES = engines.SHAPES
 CLIPS = {"small": engines.TIGHT, "original": engines.USUAL}
 ROWS = (1024, 512)
@@ -48,20 +46,10 @@ class TorchProjection:
         torch.bmm(gated[:, kept : kept + n], projection, out=out).clamp_(-bound, bound)
 
 
-@contextlib.contextmanager
-def in_turn(num_directions, num_rows, device):
-    """In the place of `_lanes`: one direction after the other on one stream, so that the cache holds more of a step."""
-    yield [(slice(number, number + 1), contextlib.nullcontext) for number in range(num_directions)]
-
-
-PARTS = {
-    "project_kernel": {"torch": TorchProjection()},
-    "_lanes": {"in turn": in_turn},
-}
+PARTS = {"project_kernel": {"torch": TorchProjection()}}
 
 
 def forward_variants(shape):
-    """How the directions share the device holds for the way back as well."""
     fused = {"FUSED_CELLS": ALL, "FORWARD_TILE": FORWARD_TILES[0]}
     if shape == "small":
         tiles = [(tile, said) for tile in FORWARD_TILES for said in PROJECT_TILES]
@@ -69,23 +57,13 @@ def forward_variants(shape):
             f"fused {tile} {said}": {"FUSED_CELLS": ALL, "FORWARD_TILE": tile, "PROJECT_TILE": said}
             for tile, said in tiles
         }
-    apart = {"FUSED_CELLS": 0, "BACKWARD_FUSED_CELLS": 0, "STREAM_ROWS": NO_STREAMS, "APART_TILE": APART_TILES[0]}
-    found = {
-        "apart, both directions at once": apart,
-        "apart, a stream a direction": apart | {"STREAM_ROWS": STREAM_ROWS},
-        "apart, in turn": apart | {"_lanes": "in turn"},
-    }
-    found |= {f"apart {tile}": apart | {"APART_TILE": tile} for tile in APART_TILES[1:]}
-    return found | {"fused, torch's projection": apart | fused | {"project_kernel": "torch"}}
+    found = {f"apart {tile}": {"FUSED_CELLS": 0, "APART_TILE": tile} for tile in APART_TILES}
+    return found | {"fused, torch's projection": fused | {"project_kernel": "torch"}}
 
 
-def backward_variants(shape):
-    fused, apart = {"BACKWARD_FUSED_CELLS": ALL}, {"BACKWARD_FUSED_CELLS": 0}
-    found = {}
-    if shape == "small":
-        found = {f"fused {tile}": fused | {"BACKWARD_TILE": tile} for tile in BACKWARD_TILES}
-    found |= {f"apart {tile}": apart | {"BACKWARD_APART_TILE": tile} for tile in BACKWARD_APART_TILES}
-    return found | {"apart, cache told nothing": apart | {"LAST_USE": ""}}
+def backward_variants(_):
+    found = {f"{tile}": {"BACKWARD_APART_TILE": tile} for tile in BACKWARD_APART_TILES}
+    return found | {"cache told nothing": {"LAST_USE": ""}}
 
 
 WAYS = {"forward": forward_variants, "backward": backward_variants}
@@ -94,13 +72,10 @@ WAYS = {"forward": forward_variants, "backward": backward_variants}
 def kernels_of(settings, cell_dim):
     """The same for variants with the same kernels."""
 
-    def tiles(most_cells, fused, apart):
-        names = fused if settings.get(most_cells, getattr(engine, most_cells)) >= cell_dim else apart
-        return tuple(settings.get(name, getattr(engine, name)) for name in names)
-
-    forward = tiles("FUSED_CELLS", ("FORWARD_TILE", "PROJECT_TILE"), ("APART_TILE",))
-    backward = tiles("BACKWARD_FUSED_CELLS", ("BACKWARD_TILE",), ("BACKWARD_APART_TILE",))
-    return forward, backward, settings.get("LAST_USE", engine.LAST_USE), settings.get("project_kernel")
+    fuses = settings.get("FUSED_CELLS", engine.FUSED_CELLS) >= cell_dim
+    names = ("FORWARD_TILE", "PROJECT_TILE") if fuses else ("APART_TILE",)
+    tiles = tuple(settings.get(name, getattr(engine, name)) for name in (*names, "BACKWARD_APART_TILE", "LAST_USE"))
+    return tiles, settings.get("project_kernel")
 
 
 @contextlib.contextmanager

@@ -132,8 +132,10 @@ def small_tiles(interpreted_triton, monkeypatch):
     """Tiles so small that even the problems here need several of them; memory that nobody has written to holds NaN."""
     from elmokit.nn.engines import triton
 
-    for name in ("FORWARD_TILE", "BACKWARD_TILE", "PROJECT_TILE"):
+    for name in ("FORWARD_TILE", "PROJECT_TILE"):
         monkeypatch.setattr(triton, name, (16, 16, 16, 4, 2))
+    for name in ("APART_TILE", "BACKWARD_APART_TILE"):
+        monkeypatch.setattr(triton, name, (16, 16, 4))
     torch.use_deterministic_algorithms(True)
     yield triton
     torch.use_deterministic_algorithms(False)
@@ -195,7 +197,6 @@ def test_triton_in_half_precision(interpreted_triton, problem, fused_cells):
     exact = [cast(recurrence, torch.float64) for recurrence in recurrences]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(triton, "FUSED_CELLS", fused_cells)
-        patch.setattr(triton, "BACKWARD_FUSED_CELLS", fused_cells)
         found = results("triton", recurrences, batch_sizes, clips)
         assert all(part.dtype == dtype for part in found)
         assert_near(found, results("reference", exact, batch_sizes, clips), HALF[dtype])
@@ -224,15 +225,10 @@ def test_triton_with_the_tiles_of_a_gpu(interpreted_triton, fused, monkeypatch):
     check_gradients("triton", recurrences, sizes, Clips(0.3, 0.1), torch.float32)
 
 
-@pytest.mark.parametrize(("forward_cells", "backward_cells"), [(1024, 0), (1024, 1024), (0, 1024), (0, 0)])
-@pytest.mark.parametrize("stream_rows", [1, 256])
-def test_triton_goes_each_way_by_itself_and_twice_the_same(
-    small_tiles, forward_cells, backward_cells, stream_rows, monkeypatch
-):
+@pytest.mark.parametrize("fused_cells", [0, 1024])
+def test_triton_says_twice_the_same(small_tiles, fused_cells, monkeypatch):
     monkeypatch.setattr(small_tiles, "FUSED_DTYPES", FUSED[1])
-    monkeypatch.setattr(small_tiles, "FUSED_CELLS", forward_cells)
-    monkeypatch.setattr(small_tiles, "STREAM_ROWS", stream_rows)
-    monkeypatch.setattr(small_tiles, "BACKWARD_FUSED_CELLS", backward_cells)
+    monkeypatch.setattr(small_tiles, "FUSED_CELLS", fused_cells)
     problem = [random_recurrence(k, 27, 14, 9, 37, 21, torch.float32) for k in (0, 1)], [12, 12, 2, 1], Clips(0.3, 0.1)
     check_gradients("triton", *problem, torch.float32)
     once, again = (results("triton", *problem) + gradients("triton", *problem) for _ in range(2))
@@ -242,8 +238,8 @@ def test_triton_goes_each_way_by_itself_and_twice_the_same(
 def test_triton_multiplies_by_itself_in_half_precision_and_with_few_cells(interpreted_triton):
     from elmokit.nn.engines import triton
 
-    assert [triton._fuses(torch.bfloat16, cells, 1024) for cells in (1024, 4096)] == [True, False]
-    assert not triton._fuses(torch.float32, 64, 1024)
+    assert [triton._fuses(torch.bfloat16, cells) for cells in (1024, 4096)] == [True, False]
+    assert not triton._fuses(torch.float32, 64)
 
 
 @pytest.mark.parametrize("sizes", [[3], [3, 3, 3], [4, 3, 3, 1], [5, 5, 2, 2, 2], [1, 1, 1]])
