@@ -5,9 +5,10 @@ A step is a product of its inputs and its last outputs with their matrices, the 
 projection. There are two ways. Models of few cells wait for launches and memory: there the first product and the gates
 are one Triton kernel, so that what comes into the gates never travels to memory and back, the projection is another,
 and a launch does both directions. Models of many cells are bound by the products, and torch (cuBLAS) makes these
-fastest: Triton does what lies between them. float32 always goes the second way, for it multiplies without tensor cores.
-Going back there is the second way alone, in mirror image: measured, it is the faster one for models of all sizes. What
-is left is done for all steps at once after the last: the gradients of inputs and weights.
+fastest: Triton does what lies between them. Without gradients nothing of the gates is kept, and there the one kernel is
+faster for many cells, too; their projection remains torch's. float32 always goes the second way, for it multiplies
+without tensor cores. Going back there is the second way alone, in mirror image: measured, it is the faster one for the
+small model, too. What is left is done for all steps at once after the last: the gradients of inputs and weights.
 
 The products are taken in the inputs' dtype (float32, bfloat16 or float16) and summed in float32; gates are computed,
 and the cell is kept, in float32. Only the second way rounds what comes into the gates to the dtype in between. The
@@ -33,17 +34,17 @@ from elmokit.nn.kernels.lstmp import backward_kernel, clip_kernel, forward_kerne
 
 __all__ = ["run"]
 
-# Up to how many cells a Triton kernel makes the products by itself; in these dtypes alone.
+# Up to how many cells Triton kernels make the products by themselves; in these dtypes alone.
 FUSED_CELLS = 1024
 FUSED_DTYPES = (torch.bfloat16, torch.float16)
 # Rows, cells (or outputs) and terms of a program's product, its warps, its stages.
-FORWARD_TILE = (128, 64, 64, 8, 3)
+FORWARD_TILE = (64, 64, 64, 4, 2)
 PROJECT_TILE = (64, 32, 128, 4, 3)
-# That forward tile takes 144 KB of shared memory; GPUs with 99 (8.6, 8.9, 12.0) get one of 72.
-SMALLER_TILE, FORWARD_SHARED_BYTES = (64, 32, 64, 4, 3), 144 * 2**10
+# For many cells. It takes 144 KB of shared memory; GPUs with 99 (8.6, 8.9, 12.0) stay with the other, of 80.
+MANY_CELLS_TILE, MANY_CELLS_SHARED_BYTES = (128, 64, 64, 8, 3), 144 * 2**10
 # Rows, cells and warps of a program that multiplies nothing: 16 bytes of each gate a thread.
-APART_TILE = (16, 64, 4)
-BACKWARD_APART_TILE = (32, 64, 8)
+APART_TILE = (16, 128, 8)
+BACKWARD_APART_TILE = (32, 32, 4)
 CLIP_BLOCK = 1024
 # Numbers that are not wanted before the way back, or never again, leave the cache first.
 LAST_USE = "evict_first"
@@ -110,7 +111,7 @@ def _lstmp(
     else:  # one cell a row is enough: each is read and then overwritten by one program
         first_cell_EBH = cell_EBH.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
         cells = first_cell_EBH
-    fuses = _fuses(dtype, cell_dim)
+    fuses = _fuses(dtype, cell_dim, keeps=keeps)
     num_kept = num_words if keeps else sizes[0]
     tables = _Forward(
         inputs_END.contiguous() if fuses else _with_said(inputs_END, hidden_EBP[:, : sizes[0]]),
@@ -148,18 +149,20 @@ def _with_said(inputs_END: Tensor, hidden_EnP: Tensor) -> Tensor:
 def _forward_fused(
     tables: _Forward, sizes: Sequence[int], cell_bound: float, output_bound: float, *, keeps: bool
 ) -> None:
-    """A kernel for products and gates, another for the projection."""
+    """A kernel for products and gates; another for the projection, or, where there are many cells, torch."""
     inputs, weight, bias, projection, hidden, before, cells, gates, gated, outputs = tables
     num_directions, num_words, input_dim = inputs.shape
     cell_dim, output_dim = projection.shape[1:]
-    R, J, BK, num_warps, num_stages = _forward_tile(inputs.device)
+    has_many_cells = cell_dim > FUSED_CELLS
+    R, J, BK, num_warps, num_stages = _many_cells_tile(inputs.device) if has_many_cells else FORWARD_TILE
     shared: dict[str, Any] = {"P": output_dim, "H": cell_dim}
     flags = shared | {"D": input_dim, "R": R, "J": J, "BK": _terms(BK, max(input_dim, output_dim))}
     flags |= {"num_warps": num_warps, "num_stages": num_stages, "KEEPS": keeps, "FUSES": True, "FAST": _is_fast(inputs)}
     flags["LAST"] = LAST_USE if keeps else ""
     rows, Q, terms, num_warps, num_stages = PROJECT_TILE
     Q = _terms(Q, output_dim)
-    said = shared | {"R": rows, "Q": Q, "BK": _terms(terms, cell_dim), "num_warps": num_warps, "num_stages": num_stages}
+    projects = shared | {"R": rows, "Q": Q, "BK": _terms(terms, cell_dim)}
+    projects |= {"num_warps": num_warps, "num_stages": num_stages}
     start = hidden_start = before_start = 0
     for n in sizes:
         kept = start if keeps else 0
@@ -168,9 +171,13 @@ def _forward_fused(
             hidden_start, hidden.shape[1], before_start, before.shape[1], cells.shape[1], gated.shape[1], cell_bound,
             **flags,
         )  # fmt: skip
-        project_kernel[(triton.cdiv(n, rows), triton.cdiv(output_dim, Q), num_directions)](
-            gated, projection, outputs, n, start, num_words, kept, gated.shape[1], output_bound, **said
-        )
+        if has_many_cells:
+            said_EnP = torch.bmm(gated[:, kept : kept + n], projection, out=outputs[:, start : start + n])
+            said_EnP.clamp_(-output_bound, output_bound)
+        else:
+            project_kernel[(triton.cdiv(n, rows), triton.cdiv(output_dim, Q), num_directions)](
+                gated, projection, outputs, n, start, num_words, kept, gated.shape[1], output_bound, **projects
+            )
         hidden, hidden_start, before, before_start = outputs, start, cells, kept
         start += n
 
@@ -213,7 +220,7 @@ def _(inputs_END, *others):
 
     outputs_ENP, gates, gated = of_words(hidden_EBP.shape[2]), of_words(4 * cell_dim, keeps), of_words(cell_dim, keeps)
     cells = of_words(cell_dim, keeps, torch.float32)
-    read = of_words(weight_EK4H.shape[1], keeps and not _fuses(inputs_END.dtype, cell_dim))
+    read = of_words(weight_EK4H.shape[1], keeps and not _fuses(inputs_END.dtype, cell_dim, keeps=True))
     return outputs_ENP, torch.empty_like(hidden_EBP), torch.empty_like(cell_EBH), gates, cells, gated, read
 
 
@@ -371,8 +378,9 @@ def _bound(clip: float | None, dtype: torch.dtype = torch.float32) -> float:
     return float("inf") if clip is None else torch.tensor(clip, dtype=dtype).item()
 
 
-def _fuses(dtype: torch.dtype, cell_dim: int) -> bool:
-    return dtype in FUSED_DTYPES and cell_dim <= FUSED_CELLS
+def _fuses(dtype: torch.dtype, cell_dim: int, *, keeps: bool) -> bool:
+    """Whether one kernel makes the product and the gates; `keeps`: gradients are wanted."""
+    return dtype in FUSED_DTYPES and (cell_dim <= FUSED_CELLS or not keeps)
 
 
 def _is_fast(values: Tensor) -> bool:
@@ -385,13 +393,13 @@ def _terms(most: int, width: int) -> int:
     return max(16, min(most, triton.next_power_of_2(width)))
 
 
-def _forward_tile(device: torch.device) -> tuple[int, ...]:
-    return FORWARD_TILE if _shared_bytes(device) >= FORWARD_SHARED_BYTES else SMALLER_TILE
+def _many_cells_tile(device: torch.device) -> tuple[int, ...]:
+    return MANY_CELLS_TILE if _shared_bytes(device) >= MANY_CELLS_SHARED_BYTES else FORWARD_TILE
 
 
 @functools.cache
 def _shared_bytes(device: torch.device) -> int:
     """What one program may take of the shared memory; Triton's interpreter knows no bound."""
     if device.type != "cuda":
-        return FORWARD_SHARED_BYTES
+        return MANY_CELLS_SHARED_BYTES
     return triton.runtime.driver.active.utils.get_device_properties(device.index)["max_shared_mem"]
