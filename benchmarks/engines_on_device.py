@@ -19,11 +19,11 @@ import importlib
 import os
 import sys
 import time
-import warnings
 
 import torch
 from training_parts import milliseconds
 
+from elmokit.bench.device import library_lstm
 from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Recurrence, engine_named
 
 # Rounding to 8 or 11 bits at every step; in float32 the order of sums, and products of TF32 where cuDNN takes them.
@@ -145,11 +145,11 @@ def recorded(run):
 
 def layer(name, rows, words, shape, dtype, device):
     """A function that runs one layer in both directions, and what it is differentiated by."""
-    sizes, (output_dim, cell_dim) = [rows] * words, shape
+    sizes = [rows] * words
     problem = recurrences(sizes, rows, *shape, dtype, device, spread=0.5)
     if name == "nn.LSTM":
-        lstm = torch.nn.LSTM(output_dim, cell_dim, proj_size=output_dim, bidirectional=True, device=device, dtype=dtype)
-        inputs = problem[0].inputs_ND.view(words, rows, output_dim).requires_grad_()
+        lstm = library_lstm(*shape, dtype, device)
+        inputs = problem[0].inputs_ND.view(words, rows, shape[0]).requires_grad_()
         return lambda: [lstm(inputs)[0]], [inputs, *lstm.parameters()]
     clips = FREE if name == "cudnn" else USUAL
     engine = engine_named(name)
@@ -204,7 +204,6 @@ def main():
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES), help="of the sweep")
     parser.add_argument("--seconds", type=float, default=55, help="for the sweep in all")
     args = parser.parse_args()
-    warnings.filterwarnings("ignore", message=".*single contiguous chunk.*")
     device = torch.device(args.device)
     assert device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1", "without a GPU set TRITON_INTERPRET=1"
     for name, value in (setting.split("=") for setting in args.set):
