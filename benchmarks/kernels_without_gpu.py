@@ -54,7 +54,7 @@ def lstm():
         fast = {"FAST": dtype == HALF, "LAST": engine.LAST_USE}
         sizes = {"D": width, "P": width, "H": cells}
         forward, back = (lstmp.forward_kernel, lstmp.FORWARD_COUNTS), (lstmp.backward_kernel, lstmp.BACKWARD_COUNTS)
-        for R, J, warps in sweep.APART_TILES if cells == 4096 else sweep.APART_TILES[:1]:
+        for R, J, warps in sweep.APART_TILES:
             constants = sizes | {"R": R, "J": J, "BK": 16, "FUSES": False, "KEEPS": False} | fast
             yield *forward, pointers, numbers, constants, (), warps, 3
         for R, J, warps in sweep.BACKWARD_APART_TILES:
@@ -68,7 +68,7 @@ def lstm():
             for keeps in (True, False):
                 constants = sizes | {"R": R, "J": J, "BK": BK, "FUSES": True, "KEEPS": keeps} | fast
                 yield *forward, pointers, numbers, constants, (), warps, stages
-        for R, Q, BK, warps, stages in sweep.PROJECT_TILES:
+        for R, Q, BK, warps, stages in (engine.PROJECT_TILE,):
             constants = {"P": width, "H": cells, "R": R, "Q": Q, "BK": BK}
             yield lstmp.project_kernel, lstmp.PROJECT_COUNTS, pointers, numbers, constants, (), warps, stages
 
