@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python benchmarks/engines_on_device.py            # about a minute on an H200
     PYTHONPATH=src compute-sanitizer --tool racecheck python benchmarks/engines_on_device.py --small
-    PYTHONPATH=src python benchmarks/engines_on_device.py --sweep $OUT/sweep.json [--shapes original] [--seconds 75]
+    PYTHONPATH=src python benchmarks/engines_on_device.py --sweep $OUT/sweep.json [--shapes medium] [--seconds 100]
     PYTHONPATH=src TRITON_INTERPRET=1 python benchmarks/engines_on_device.py --device cpu    # a rehearsal without GPU
 
 Equality: every engine against `reference` in float64 over the same (rounded) numbers, as the largest error of a tensor
@@ -10,7 +10,8 @@ relative to its norm; ragged rows, rows without words, widths that are no powers
 passed. Speed: one layer, both directions, all clipped but cuDNN, which cannot; medians, as ratios to cuDNN's own
 bidirectional `nn.LSTM`; launched one by one, and recorded as a CUDA graph. `--small` checks few tiny shapes and times
 nothing. `--set 'FORWARD_TILE=(64,32,64,4,3)' FUSED_CELLS=0` tries other constants of the triton engine; `--sweep FILE`
-checks and times, instead of all this and in a minute, the designs and tiles of `engines_sweep.py`; writes the fastest.
+checks and times, instead of all this, the designs and tiles of `engines_sweep.py` that are a question; writes the
+fastest.
 """
 
 import argparse
@@ -19,11 +20,11 @@ import importlib
 import os
 import sys
 import time
-import warnings
 
 import torch
 from training_parts import milliseconds
 
+from elmokit.bench.device import library_lstm
 from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Recurrence, engine_named
 
 # Rounding to 8 or 11 bits at every step; in float32 the order of sums, and products of TF32 where cuDNN takes them.
@@ -34,7 +35,7 @@ BOUND_OF_CUDNN_FLOAT32 = 5e-3
 BOUND_OF_TIGHT_GRADIENTS = 1e-1
 FREE, TIGHT, USUAL = Clips(None, None), Clips(0.9, 0.7), Clips(3.0, 3.0)
 RAGGED = [300, 300, 299, 130, 129, 128, 7, 1]
-SHAPES = {"small": (128, 1024), "original": (512, 4096)}
+SHAPES = {"small": (128, 1024), "medium": (256, 2048), "original": (512, 4096)}
 
 
 def recurrences(sizes, rows, output_dim, cell_dim, dtype, device, spread=1.0):
@@ -109,7 +110,7 @@ def check_all(device, small):
         cases = [("triton", half, SHAPES["small"], TIGHT), ("triton", half, (96, 200), FREE)]
         cases += [("triton", single, (96, 200), FREE), ("triton", single, SHAPES["small"], TIGHT)]
         cases += [("triton", third, (96, 200), TIGHT), ("packed", single, (96, 200), TIGHT)]
-        cases += [("triton", half, SHAPES["original"], USUAL)]
+        cases += [("triton", half, SHAPES["original"], USUAL), ("triton", third, SHAPES["medium"], USUAL)]
         if device.type == "cuda":
             cases += [("cudnn", dtype, SHAPES["small"], FREE) for dtype in (half, third, single)]
     if device.type == "cpu":  # the interpreter is slow, and cuts where a GPU rounds
@@ -127,16 +128,18 @@ def check_all(device, small):
 
 
 def recorded(run):
-    """The same as one launch; `None` where it cannot be recorded."""
+    """The same as one launch; `None` where it cannot be recorded.
+
+    Nothing that `run` computed before with gradients may be alive: autograd keeps the nodes of its leaves, and with
+    them the stream they were made on, which would be drawn into the recording and spoil it.
+    """
+    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    side.wait_stream(torch.cuda.current_stream())
     try:
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        with torch.cuda.stream(side):  # left also when recording fails, which `torch.cuda.graph` by itself does not do
             run()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            run()
+            with torch.cuda.graph(graph, stream=side):
+                run()
     except RuntimeError as error:
         print(f"not recorded: {str(error).splitlines()[0]}")
         return None
@@ -145,11 +148,11 @@ def recorded(run):
 
 def layer(name, rows, words, shape, dtype, device):
     """A function that runs one layer in both directions, and what it is differentiated by."""
-    sizes, (output_dim, cell_dim) = [rows] * words, shape
+    sizes = [rows] * words
     problem = recurrences(sizes, rows, *shape, dtype, device, spread=0.5)
     if name == "nn.LSTM":
-        lstm = torch.nn.LSTM(output_dim, cell_dim, proj_size=output_dim, bidirectional=True, device=device, dtype=dtype)
-        inputs = problem[0].inputs_ND.view(words, rows, output_dim).requires_grad_()
+        lstm = library_lstm(*shape, dtype, device)
+        inputs = problem[0].inputs_ND.view(words, rows, shape[0]).requires_grad_()
         return lambda: [lstm(inputs)[0]], [inputs, *lstm.parameters()]
     clips = FREE if name == "cudnn" else USUAL
     engine = engine_named(name)
@@ -180,8 +183,9 @@ def time_layer(name, rows, words, shape, dtype, device, repeats):
 
 def time_all(device, repeats):
     lines = ["shape     rows x words  dtype     engine      forward, ms (ratio): launched, recorded     and backward"]
-    cases = [(shape, rows, torch.bfloat16) for shape in SHAPES for rows in (512, 1024)]
-    cases += [(shape, 512, torch.float32) for shape in SHAPES]
+    shapes = ("small", "original")
+    cases = [(shape, rows, torch.bfloat16) for shape in shapes for rows in (512, 1024)]
+    cases += [(shape, 512, torch.float32) for shape in shapes]
     for shape, rows, dtype in cases:
         base = None
         for name in ("nn.LSTM", "cudnn", "triton"):
@@ -202,9 +206,9 @@ def main():
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="constants of the triton engine")
     parser.add_argument("--sweep", metavar="FILE", help="time designs and tiles, and write the fastest as JSON")
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES), help="of the sweep")
-    parser.add_argument("--seconds", type=float, default=55, help="for the sweep in all")
+    parser.add_argument("--seconds", type=float, default=100, help="for the sweep in all")
+    parser.add_argument("--products", action="store_true", help="the sweep times torch's products, too")
     args = parser.parse_args()
-    warnings.filterwarnings("ignore", message=".*single contiguous chunk.*")
     device = torch.device(args.device)
     assert device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1", "without a GPU set TRITON_INTERPRET=1"
     for name, value in (setting.split("=") for setting in args.set):
@@ -214,7 +218,8 @@ def main():
     if args.sweep:
         import engines_sweep
 
-        sys.exit(0 if engines_sweep.Sweep(device, args.seconds, args.shapes).run(args.sweep) else 1)
+        sweep = engines_sweep.Sweep(device, args.seconds, args.shapes, args.products)
+        sys.exit(0 if sweep.run(args.sweep) else 1)
     start = time.perf_counter()
     lines, good = check_all(device, args.small)
     if device.type == "cuda" and not args.small:

@@ -1,12 +1,15 @@
 """Which way of running the recurrence is fastest on this GPU: `engines_on_device.py --sweep FILE` runs this.
 
-A variant is a set of constants of `elmokit.nn.engines.triton`, or something put in the place of one of its parts. Each
-is first compared with the reference in float64, in processes of their own: one for all variants with the same kernels,
-so that these are compiled once. One that is wrong, or gives other bits the second time, is not timed; nor is one that
-has not been compared when 60 % of the time are over. Then each is timed as the layer of the presets, both directions,
-clipped, in bfloat16, beside cuDNN's `nn.LSTM`: first the ways forward, then, with the fastest of them, the ways back.
-What the time does not allow is left out and said so. Before all that, each product of a layer alone, as torch makes it:
-what no kernel of ours can change.
+A variant is a set of constants of `elmokit.nn.engines.triton`. Each is first compared with the reference in float64, in
+a process of its own. One that is wrong, or gives other bits the second time, is not timed; nor is one that has not been
+compared when 60 % of the time are over. Then each is timed as the layer of the presets, both directions, clipped, in
+bfloat16, beside cuDNN's `nn.LSTM`: first the ways forward, then, with the fastest of them, the ways back. What the time
+does not allow is left out and said so. `--products` first times each product of a layer alone, as torch makes it: what
+no kernel of ours can change.
+
+Settled on an H200, and no longer asked: the small layer forward (its tiles), the way back with torch's products, both
+directions on one stream, what the cache is told. Open: how far the fused gates reach, upwards in cells with gradients
+(medium) and downwards in rows without them (64), and whether a smaller tile is still faster on the way back.
 """
 
 import concurrent.futures
@@ -22,93 +25,39 @@ import torch
 
 from elmokit.nn.engines import triton as engine
 
-ALL = 1_000_000
 # Rows, cells, terms, warps, stages of a program; of one that multiplies nothing rows, cells, warps.
-FORWARD_TILES = [(128, 64, 64, 8, 3), (64, 64, 64, 4, 2)]
-PROJECT_TILES = [(64, 32, 128, 4, 3), (64, 64, 64, 4, 4)]
-BACKWARD_TILES = [(64, 32, 128, 8, 2), (64, 32, 64, 8, 3)]
-APART_TILES = [(16, 64, 4), (16, 128, 8)]
-BACKWARD_APART_TILES = [(32, 64, 8), (32, 32, 4), (64, 64, 8)]
-STREAM_ROWS, NO_STREAMS = 1, 2**31  # from so many rows on; the comparisons have few
+FORWARD_TILES = [engine.FORWARD_TILE, engine.MANY_CELLS_TILE]
+APART_TILES = [engine.APART_TILE]
+BACKWARD_APART_TILES = [engine.BACKWARD_APART_TILE, (16, 32, 2), (16, 64, 4), (64, 32, 4)]
 SHAPES = engines.SHAPES
-CLIPS = {"small": engines.TIGHT, "original": engines.USUAL}
-ROWS = (1024, 512)
+CLIPS = {"small": engines.TIGHT, "medium": engines.USUAL, "original": engines.USUAL}
+ROWS = (1024, 512, 64)
 CHECKING = 0.6  # of the time
 
 
-class TorchProjection:
-    """In the place of `project_kernel`: torch's product, then its clipping."""
-
-    def __getitem__(self, grid):
-        return self.project
-
-    @staticmethod
-    def project(gated, projection, outputs, n, start, num_words, kept, num_gated, bound, **flags):
-        out = outputs[:, start : start + n]
-        torch.bmm(gated[:, kept : kept + n], projection, out=out).clamp_(-bound, bound)
-
-
-@contextlib.contextmanager
-def in_turn(num_directions, num_rows, device):
-    """In the place of `_lanes`: one direction after the other on one stream, so that the cache holds more of a step."""
-    yield [(slice(number, number + 1), contextlib.nullcontext) for number in range(num_directions)]
-
-
-PARTS = {
-    "project_kernel": {"torch": TorchProjection()},
-    "_lanes": {"in turn": in_turn},
-}
-
-
 def forward_variants(shape):
-    """How the directions share the device holds for the way back as well."""
-    fused = {"FUSED_CELLS": ALL, "FORWARD_TILE": FORWARD_TILES[0]}
+    found = {"as it is": {}}
     if shape == "small":
-        tiles = [(tile, said) for tile in FORWARD_TILES for said in PROJECT_TILES]
-        return {
-            f"fused {tile} {said}": {"FUSED_CELLS": ALL, "FORWARD_TILE": tile, "PROJECT_TILE": said}
-            for tile, said in tiles
-        }
-    apart = {"FUSED_CELLS": 0, "BACKWARD_FUSED_CELLS": 0, "STREAM_ROWS": NO_STREAMS, "APART_TILE": APART_TILES[0]}
-    found = {
-        "apart, both directions at once": apart,
-        "apart, a stream a direction": apart | {"STREAM_ROWS": STREAM_ROWS},
-        "apart, in turn": apart | {"_lanes": "in turn"},
-    }
-    found |= {f"apart {tile}": apart | {"APART_TILE": tile} for tile in APART_TILES[1:]}
-    return found | {"fused, torch's projection": apart | fused | {"project_kernel": "torch"}}
+        return found
+    found |= {"apart without gradients, too": {"FUSED_DTYPES": ()}}
+    if shape == "medium":
+        found |= {f"fused {tile}": {"FUSED_CELLS": 2048, "FORWARD_TILE": tile} for tile in FORWARD_TILES}
+    return found | {"without gradients the other tile": {"MANY_CELLS_TILE": engine.FORWARD_TILE}}
 
 
-def backward_variants(shape):
-    fused, apart = {"BACKWARD_FUSED_CELLS": ALL}, {"BACKWARD_FUSED_CELLS": 0}
-    found = {}
-    if shape == "small":
-        found = {f"fused {tile}": fused | {"BACKWARD_TILE": tile} for tile in BACKWARD_TILES}
-    found |= {f"apart {tile}": apart | {"BACKWARD_APART_TILE": tile} for tile in BACKWARD_APART_TILES}
-    return found | {"apart, cache told nothing": apart | {"LAST_USE": ""}}
+def backward_variants(_):
+    return {f"{tile}": {"BACKWARD_APART_TILE": tile} for tile in BACKWARD_APART_TILES}
 
 
 WAYS = {"forward": forward_variants, "backward": backward_variants}
 
 
-def kernels_of(settings, cell_dim):
-    """The same for variants with the same kernels."""
-
-    def tiles(most_cells, fused, apart):
-        names = fused if settings.get(most_cells, getattr(engine, most_cells)) >= cell_dim else apart
-        return tuple(settings.get(name, getattr(engine, name)) for name in names)
-
-    forward = tiles("FUSED_CELLS", ("FORWARD_TILE", "PROJECT_TILE"), ("APART_TILE",))
-    backward = tiles("BACKWARD_FUSED_CELLS", ("BACKWARD_TILE",), ("BACKWARD_APART_TILE",))
-    return forward, backward, settings.get("LAST_USE", engine.LAST_USE), settings.get("project_kernel")
-
-
 @contextlib.contextmanager
 def taken(settings):
-    """The engine with these constants and parts."""
+    """The engine with these constants."""
     before = {name: getattr(engine, name) for name in settings}
     for name, value in settings.items():
-        setattr(engine, name, PARTS[name][value] if name in PARTS else value)
+        setattr(engine, name, value)
     try:
         yield
     finally:
@@ -124,23 +73,13 @@ def check(settings, shape, clips, dtype, device):
     return "" if good and "same bits" in line else " ".join(line.split())
 
 
-def in_a_process(function, *args):
-    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *args).result()
-
-
-def check_each(variants, dtype, device, until):
-    """What is wrong with each of these variants, as far as the time allows."""
-    found = {}
-    for key, variant in variants.items():
-        if time.time() > until:
-            break
-        try:
-            found[key] = check(*variant, dtype, torch.device(device))
-        except Exception as problem:  # the device may be spoiled for this process
-            found[key] = f"{type(problem).__name__}: {' '.join(str(problem).split())[:300]}"
-            break
-    return found
+def in_a_process(*args):
+    """`check` of its own process: one that reads where it must not spoils the device for all that come after it."""
+    try:
+        with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            return pool.submit(check, *args).result()
+    except Exception as problem:
+        return f"{type(problem).__name__}: {' '.join(str(problem).split())[:300]}"
 
 
 def timed(name, settings, shape, rows, words, dtype, device):
@@ -165,7 +104,8 @@ def at_full_size(settings, shape, rows, words, dtype, device):
 
     def both():
         outputs = run()
-        found[:] = [*outputs, *torch.autograd.grad(outputs, leaves, outputs)]
+        gradients = torch.autograd.grad(outputs, leaves, outputs)
+        found[:] = [part.detach() for part in (*outputs, *gradients)]  # `recorded` says why
 
     with taken(settings):
         both()
@@ -209,44 +149,36 @@ def products_of(shape, rows, words, dtype, device):
 
 
 class Sweep:
-    def __init__(self, device, seconds, shapes):
+    def __init__(self, device, seconds, shapes, products=False):
         self.device, self.ends, self.seconds = device, time.perf_counter() + seconds, seconds
         on_gpu = device.type == "cuda"
         self.dtype = torch.bfloat16 if on_gpu else torch.float16  # the interpreter cannot multiply bfloat16
         self.shapes = {shape: SHAPES[shape] if on_gpu else (24, 40) for shape in shapes}
         self.rows, self.words = (ROWS, 20) if on_gpu else ((5,), 2)
+        self.products = products
         self.expected = {}  # by shape: what the first variant computed, at full size
         self.found = {"wrong": {}, "left out": [], "products, microseconds": {}, "milliseconds": {}, "fastest": {}}
 
     def check_all(self):
         """Compares all variants, and compiles them by the way; those that fail are not timed."""
-        groups = {}
-        for shape, widths in self.shapes.items():
-            for way, variants in WAYS.items():
-                for name, settings in variants(shape).items():
-                    group = groups.setdefault((shape, kernels_of(settings, SHAPES[shape][1])), {})
-                    group[f"{shape} / {way} / {name}"] = settings, widths, CLIPS[shape]
-        # Processes of their own: a kernel keeps the compiler busy for a second or two, and one that reads where it must
-        # not spoils the device for its process.
-        pool = concurrent.futures.ThreadPoolExecutor(14 if self.device.type == "cuda" else 2)
-        seconds = self.left() - (1 - CHECKING) * self.seconds
-        fixed = self.dtype, str(self.device), time.time() + seconds - 3  # the last one begun has time to end
-        answers = [pool.submit(in_a_process, check_each, group, *fixed) for group in groups.values()]
-        done = concurrent.futures.wait(answers, timeout=seconds).done
-        problems = {}
-        for group, answer in zip(groups.values(), answers, strict=True):
-            if answer in done:
-                error = answer.exception()
-                problems |= dict.fromkeys(group, f"process ended: {error}") if error else answer.result()
+        variants = {
+            f"{shape} / {way} / {name}": (settings, widths, CLIPS[shape], self.dtype, self.device)
+            for shape, widths in self.shapes.items()
+            for way, variants in WAYS.items()
+            for name, settings in variants(shape).items()
+        }
+        pool = concurrent.futures.ThreadPoolExecutor(14 if self.device.type == "cuda" else 1)
+        answers = {key: pool.submit(in_a_process, *variant) for key, variant in variants.items()}
+        concurrent.futures.wait(answers.values(), timeout=self.left() - (1 - CHECKING) * self.seconds)
+        problems = {key: answer.result() for key, answer in answers.items() if answer.done()}
         pool.shutdown(wait=False, cancel_futures=True)
         for late in multiprocessing.active_children():
             late.terminate()
-        keys = [key for group in groups.values() for key in group]
-        for key in keys:
+        for key in variants:
             if problem := problems.get(key, "not compared for lack of time"):
                 self.found["wrong"][key] = problem
                 print(f"WRONG {key}: {problem}", flush=True)
-        print(f"{len(keys)} variants, {len(groups)} kinds of kernels compared; {self.left():.0f} s left", flush=True)
+        print(f"{len(variants)} variants compared; {self.left():.0f} s left", flush=True)
 
     def time_products(self, shape):
         on_gpu, found = self.device.type == "cuda", {}
@@ -317,7 +249,7 @@ class Sweep:
 
     def run(self, path):
         start = time.perf_counter()
-        for shape in self.shapes:
+        for shape in self.shapes if self.products else ():
             self.time_products(shape)
         self.check_all()
         print("ms (times as fast as nn.LSTM): forward launched, recorded; and backward launched, recorded", flush=True)

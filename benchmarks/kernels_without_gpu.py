@@ -27,7 +27,7 @@ from elmokit.nn.kernels import char_cnn, char_table, highway, keyed_dropout, lst
 from elmokit.nn.kernels import linear_cross_entropy as fused
 
 ASSEMBLER = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
-FLOATS = ("gates", "projection", "outputs", "d_outputs", "d_gated", "d_gates", "gated", "read")
+FLOATS = ("gates", "projection", "outputs", "d_gated", "d_gates", "gated", "read")
 SMALL, ORIGINAL, HALF = (128, 1024), (512, 4096), torch.bfloat16
 
 
@@ -54,13 +54,12 @@ def lstm():
         fast = {"FAST": dtype == HALF, "LAST": engine.LAST_USE}
         sizes = {"D": width, "P": width, "H": cells}
         forward, back = (lstmp.forward_kernel, lstmp.FORWARD_COUNTS), (lstmp.backward_kernel, lstmp.BACKWARD_COUNTS)
-        for R, J, warps in sweep.APART_TILES if cells == 4096 else sweep.APART_TILES[:1]:
+        for R, J, warps in sweep.APART_TILES:
             constants = sizes | {"R": R, "J": J, "BK": 16, "FUSES": False, "KEEPS": False} | fast
             yield *forward, pointers, numbers, constants, (), warps, 3
         for R, J, warps in sweep.BACKWARD_APART_TILES:
             for raw in (True, False) if dtype == HALF else (True,):
-                constants = {"P": width, "H": cells, "R": R, "J": J, "BK": 16, "RAW": raw, "FUSES": False}
-                yield *back, pointers, numbers, constants | {"CLIPS": False} | fast, (), warps, 3
+                yield *back, pointers, numbers, {"H": cells, "R": R, "J": J, "RAW": raw} | fast, (), warps, 3
         block = {"D": width, "P": width, "BLOCK": engine.CLIP_BLOCK}
         yield lstmp.clip_kernel, lstmp.CLIP_COUNTS, pointers, numbers, block, (), 4, 3
         if dtype != HALF:
@@ -69,12 +68,9 @@ def lstm():
             for keeps in (True, False):
                 constants = sizes | {"R": R, "J": J, "BK": BK, "FUSES": True, "KEEPS": keeps} | fast
                 yield *forward, pointers, numbers, constants, (), warps, stages
-        for R, Q, BK, warps, stages in sweep.PROJECT_TILES:
+        for R, Q, BK, warps, stages in (engine.PROJECT_TILE,):
             constants = {"P": width, "H": cells, "R": R, "Q": Q, "BK": BK}
             yield lstmp.project_kernel, lstmp.PROJECT_COUNTS, pointers, numbers, constants, (), warps, stages
-        for R, J, BK, warps, stages in sweep.BACKWARD_TILES:
-            constants = {"P": width, "H": cells, "R": R, "J": J, "BK": BK, "RAW": False, "FUSES": True}
-            yield *back, pointers, numbers, constants | {"CLIPS": True} | fast, (), warps, stages
 
 
 def char():

@@ -1,4 +1,4 @@
-"""The training step on a GPU, in one command: are its kernels right, which settings are fastest, how fast is it whole?
+"""The training step on a GPU, in one command: are its kernels right, how fast is it whole, and in parts?
 
     PYTHONPATH=src python benchmarks/training_on_device.py --out $OUT                    # at most 150 s on an H200
     PYTHONPATH=src TRITON_INTERPRET=1 python benchmarks/training_on_device.py --device cpu --out out     # a rehearsal
@@ -9,12 +9,11 @@ Sections, each of which reports what fails in it and leaves the rest alone; what
     check     every kernel of a step beside float64, on this device
     steps     words/s and milliseconds of whole training steps (reader, graphs, optimiser), by preset and output layer;
               a profile of the device's time by kernel
-    settings  milliseconds of the parts alone; of the recurrence for several tiles, beside cuDNN
+    parts     milliseconds of the parts alone; of the recurrence beside cuDNN
 
 `--set MODULE.NAME=VALUE …` sets constants before anything runs (modules: triton, stored_shares, char_cnn, char_table,
-linear_cross_entropy), such as `stored_shares.MOST_OF_MEMORY=0`; `--use-best` runs `settings` before `steps`, and these
-with the fastest tiles. Text is invented: 108,000 words by Zipf's law (a step has as many distinct ones as English has),
-sentences of four lengths. Writes training.json and .md.
+linear_cross_entropy), such as `stored_shares.MOST_OF_MEMORY=0`. Text is invented: 108,000 words by Zipf's law (a step
+has as many distinct ones as English has), sentences of four lengths. Writes training.json and .md.
 """
 
 import argparse
@@ -51,9 +50,6 @@ MODULES = {
     "char_table": "elmokit.nn.kernels.char_table",
     "linear_cross_entropy": "elmokit.nn.kernels.linear_cross_entropy",
 }
-# Rows, cells, outputs, warps, stages of the recurrence's programs.
-FORWARD_TILES = [(128, 64, 64, 8, 3), (64, 32, 64, 4, 3), (128, 32, 64, 8, 3), (128, 64, 32, 8, 4)]
-BACKWARD_TILES = [(64, 32, 64, 8, 3), (64, 32, 64, 4, 3), (64, 16, 64, 4, 3), (128, 32, 64, 8, 3)]
 STEPS = [("small", "full", 20_480), ("small", "stored", 20_480), ("small", "sampled", 20_480),
          ("original", "sampled", 20_480), ("small", "head_and_tail", 20_480), ("medium", "sampled", 20_480),
          ("small", "stored", 40_960), ("small", "sampled", 40_960), ("original", "sampled", 40_960)]  # fmt: skip
@@ -189,45 +185,26 @@ def report(kit, name, function, plain, tensors):
     kit.say(f"check {'ok' if max(errors) < 3e-2 else 'WRONG'} {name}: values, gradients {shown}")
 
 
-def settings(kit):
-    """Milliseconds of each choice, the present one first; gives the fastest."""
-    best, ends = {}, kit.ends
-    kit.ends = min(ends, time.perf_counter() + 0.45 * kit.args.budget)  # leave time for whole steps
-    for shape, rows in (("small", 1024), ("original", 1024)):
-        for name, tiles, both in (("FORWARD_TILE", FORWARD_TILES, False), ("BACKWARD_TILE", BACKWARD_TILES, True)):
-            times = {}
-            for tile in tiles:
-                if not kit.has_time(8):
-                    break
-                with (
-                    kit.guarded(f"settings {shape} {tile}"),
-                    constants("triton", best.get(shape, {}) | {name: tile}),
-                ):
-                    times[tile] = layer_milliseconds(kit, shape, rows, both)
-                    kit.say(f"settings {shape} {'both' if both else 'forward'} {tile}: {times[tile]:.3f} ms")
-            if times:
-                best.setdefault(shape, {})[name] = min(times, key=times.__getitem__)
-    kit.ends = ends
-    with kit.guarded("settings cudnn"):
-        for shape in ("small", "original") if kit.on_gpu else ():
-            times = [layer_milliseconds(kit, shape, 1024, both, "nn.LSTM") for both in (False, True)]
-            kit.say(f"settings {shape} nn.LSTM: forward {times[0]:.3f} ms, both {times[1]:.3f} ms")
-    with kit.guarded("settings output layer"):
+def parts(kit):
+    """Milliseconds of each part alone."""
+    for shape in ("small", "original"):
+        for engine in ("triton", "nn.LSTM") if kit.on_gpu else ("triton",):
+            with kit.guarded(f"parts {shape} {engine}"):
+                times = [layer_milliseconds(kit, shape, 1024, both, engine) for both in (False, True)]
+                kit.say(f"parts {shape} {engine}: forward {times[0]:.3f} ms, both {times[1]:.3f} ms")
+    with kit.guarded("parts output layer"):
         import linear_cross_entropy as outputs
 
         size = (40_960, 108_000) if kit.on_gpu else (64, 128)
         inputs, targets = outputs.random_problem(kit.args.device, *size, 128 if kit.on_gpu else 64, kit.half)
         for kind in ("full", "stored"):
             run = lambda kind=kind: outputs.values(outputs.FUNCTIONS[kind], inputs, targets, ())  # noqa: E731
-            kit.say(f"settings output layer {kind}: {kit.milliseconds(run, 5):.3f} ms")
-    with kit.guarded("settings convolutions"):
-        kit.say(f"settings convolutions: {convolution_milliseconds(kit):.3f} ms")
-    kit.found["best"] = best
-    kit.say(f"settings fastest: {best}")
-    return best
+            kit.say(f"parts output layer {kind}: {kit.milliseconds(run, 5):.3f} ms")
+    with kit.guarded("parts convolutions"):
+        kit.say(f"parts convolutions: {convolution_milliseconds(kit):.3f} ms")
 
 
-def layer_milliseconds(kit, shape, rows, both, engine="triton"):
+def layer_milliseconds(kit, shape, rows, both, engine):
     widths = engines.SHAPES[shape] if kit.on_gpu else (8, 12)
     run, leaves = engines.layer(
         engine, rows if kit.on_gpu else 3, 20 if kit.on_gpu else 2, widths, kit.half, kit.device
@@ -267,10 +244,8 @@ def steps(kit):
             name = f"{preset} {output} {words}"
             most = {"MOST_OF_MEMORY": 0.25 * (output == "stored")}
             with kit.guarded(f"steps {name}"), constants("stored_shares", most):
-                tiles = kit.best.get(preset, kit.best.get("small", {}))
-                with constants("triton", tiles):
-                    rows.append({"name": name, **one_preset(kit, preset, output, words, corpus)})
-                    kit.found["steps"] = rows
+                rows.append({"name": name, **one_preset(kit, preset, output, words, corpus)})
+                kit.found["steps"] = rows
     kit.say("| preset, output, words a step | words/s | ms a step | of it on the device | host | floor |")
     kit.say("|---|---|---|---|---|---|")
     for row in rows:
@@ -416,13 +391,12 @@ def main():
     parser.add_argument("--out", default=".")
     parser.add_argument("--budget", type=float, default=145.0, help="seconds")
     parser.add_argument("--steps", type=int, default=60, help="timed steps")
-    parser.add_argument("--sections", nargs="+", default=["ceilings", "check", "steps", "settings"])
+    parser.add_argument("--sections", nargs="+", default=["ceilings", "check", "steps", "parts"])
     parser.add_argument("--only", nargs="+", default=[""], help="parts of the names of the steps wanted")
-    parser.add_argument("--use-best", action="store_true", help="settings first, then steps with the fastest ones")
     parser.add_argument("--set", nargs="*", default=[], metavar="MODULE.NAME=VALUE")
     args = parser.parse_args()
     kit = Kit(args)
-    kit.half, kit.best = torch.bfloat16 if kit.on_gpu else torch.float32, {}
+    kit.half = torch.bfloat16 if kit.on_gpu else torch.float32
     if not kit.on_gpu:
         stepping.recorded = lambda run, pool: run  # nothing to record on: the function itself
     for setting in args.set:
@@ -433,12 +407,10 @@ def main():
         setattr(owner, name, ast.literal_eval(value))
     name = torch.cuda.get_device_name() if kit.on_gpu else "a rehearsal on the CPU: times mean nothing"
     kit.say(f"{name}, torch {torch.__version__}, set: {' '.join(args.set) or 'nothing'}")
-    # What counts comes first: should the time run out, it is the choices that are left out.
-    order = ["ceilings", "check", *(["settings", "steps"] if args.use_best else ["steps", "settings"])]
-    for section in sorted(args.sections, key=order.index):
+    sections = {"ceilings": ceilings, "check": check, "steps": steps, "parts": parts}  # what counts comes first
+    for section in sorted(args.sections, key=list(sections).index):
         with kit.guarded(section):
-            found = {"ceilings": ceilings, "check": check, "settings": settings, "steps": steps}[section](kit)
-            kit.best = found or kit.best  # of use to what follows: to `steps`, with --use-best
+            sections[section](kit)
         kit.write()
 
 

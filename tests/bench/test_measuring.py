@@ -168,15 +168,49 @@ def test_without_matplotlib_the_command_that_installs_it_is_named(monkeypatch, t
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 def test_a_gpu_is_rehearsed(capsys):
-    found = measured_on_device("cpu", sizes=("tiny",), runs=1, quick=True, say=lambda text: None)
+    kept = []
+    found = measured_on_device(
+        "cpu",
+        sizes=("tiny",),
+        runs=1,
+        quick=True,
+        say=lambda text: None,
+        keep=lambda result: kept.append(markdown(result)),
+    )
     page = markdown(found)
+    assert len(kept) == 4
+    assert kept[-1] == page
+    assert "Training" not in kept[1]
     assert [table["title"].split(",")[0] for table in found["device"]] == [
         "Ids to all layers", "One layer", "Training",
     ]  # fmt: skip
-    figures = cells(page, "tiny")
-    assert len(figures) == 2
+    figures = [cells(page, f"tiny, {output} softmax")[0] for output in ("sampled", "full")]
     assert all(int(figure.replace(",", "")) > 0 for figure in figures)
-    assert capsys.readouterr().out == ""
+    assert "The model is in" not in "".join(capsys.readouterr())
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+def test_a_gpu_job_that_is_killed_leaves_what_it_has(tmp_path, monkeypatch):
+    def killed(asked):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("elmokit.bench.device._engines", killed)
+    options = Options(device="cpu:0", sizes=("tiny",), runs=1, quick=True, output=tmp_path / "gpu")
+    with pytest.raises(KeyboardInterrupt):
+        run_bench(options)
+    assert len(cells((tmp_path / "gpu.md").read_text(encoding="utf-8"), "tiny, float32")) == 2
+    tables = json.loads((tmp_path / "gpu.json").read_text(encoding="utf-8"))["device"]
+    assert [table["title"] for table in tables] == ["Ids to all layers"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["gpu.json", "gpu.md"]
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+def test_a_gpu_measures_the_parts_that_were_asked_for():
+    options = Options(device="cpu:0", sizes=("tiny",), runs=1, quick=True, parts=("engines",))
+    page = run_bench(options)
+    assert "One layer" in page
+    assert "Training" not in page
+    assert "--parts engines --quick" in page
 
 
 def test_a_gpu_that_is_not_there(monkeypatch):

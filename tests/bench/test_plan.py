@@ -68,6 +68,14 @@ def test_options_become_a_plan(tmp_path):
     assert parsed(["--runs", "3"]).plan().batch_sizes == (1, 32, 128)
 
 
+def test_parts_belong_to_a_device():
+    assert Options().chosen_parts() == ("table", "growth")
+    assert Options(device="cuda").chosen_parts() == ("layers", "engines", "training")
+    assert Options(device="cuda", parts=("training", "layers")).chosen_parts() == ("layers", "training")
+    with pytest.raises(InputError, match="the part 'growth' on cuda: use one of layers, engines, training"):
+        Options(device="cuda", parts=("growth",)).chosen_parts()
+
+
 def test_a_result_names_its_command_and_no_path(tmp_path):
     (tmp_path / "secret").mkdir()
     text = tmp_path / "secret" / "text.txt"

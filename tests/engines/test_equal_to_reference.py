@@ -132,15 +132,29 @@ def small_tiles(interpreted_triton, monkeypatch):
     """Tiles so small that even the problems here need several of them; memory that nobody has written to holds NaN."""
     from elmokit.nn.engines import triton
 
-    for name in ("FORWARD_TILE", "BACKWARD_TILE", "PROJECT_TILE"):
+    for name in ("FORWARD_TILE", "MANY_CELLS_TILE", "PROJECT_TILE"):
         monkeypatch.setattr(triton, name, (16, 16, 16, 4, 2))
+    for name in ("APART_TILE", "BACKWARD_APART_TILE"):
+        monkeypatch.setattr(triton, name, (16, 16, 4))
     torch.use_deterministic_algorithms(True)
     yield triton
     torch.use_deterministic_algorithms(False)
 
 
-# Which dtypes a Triton kernel multiplies by itself: float32 never, but only in float32 can it be shown to be exact.
-FUSED = [(), (torch.float32,)]
+# In which dtypes a Triton kernel multiplies by itself, and up to how many cells with gradients as well. float32 never
+# does, but only in float32 can it be shown to be exact.
+FUSED = [{"FUSED_DTYPES": ()}]
+FUSED += [{"FUSED_DTYPES": (torch.float32,), "FUSED_CELLS": most} for most in (0, 1024)]
+
+
+def take(patch, fused):
+    """The Triton engine goes this way."""
+    from elmokit.nn.engines import triton
+
+    for name, value in fused.items():
+        patch.setattr(triton, name, value)
+
+
 triton_problems = problems([torch.float32], most_words=5, widest=40)
 
 
@@ -150,18 +164,17 @@ def test_triton_gives_the_same_outputs_and_states(interpreted_triton, problem, f
     from elmokit.nn.engines import triton
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(triton, "FUSED_DTYPES", fused)
+        take(patch, fused)
         patch.setattr(triton, "FORWARD_TILE", (128, 16, 16, 8, 2))
+        patch.setattr(triton, "MANY_CELLS_TILE", (64, 16, 32, 8, 2))
         check_outputs_and_states("triton", *problem)
 
 
 @settings(deadline=None, max_examples=25)
 @given(problem=triton_problems, fused=st.sampled_from(FUSED))
 def test_triton_gives_the_same_gradients(interpreted_triton, problem, fused):
-    from elmokit.nn.engines import triton
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(triton, "FUSED_DTYPES", fused)
+        take(patch, fused)
         check_gradients("triton", *problem)
 
 
@@ -195,7 +208,6 @@ def test_triton_in_half_precision(interpreted_triton, problem, fused_cells):
     exact = [cast(recurrence, torch.float64) for recurrence in recurrences]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(triton, "FUSED_CELLS", fused_cells)
-        patch.setattr(triton, "BACKWARD_FUSED_CELLS", fused_cells)
         found = results("triton", recurrences, batch_sizes, clips)
         assert all(part.dtype == dtype for part in found)
         assert_near(found, results("reference", exact, batch_sizes, clips), HALF[dtype])
@@ -206,7 +218,7 @@ def test_triton_in_half_precision(interpreted_triton, problem, fused_cells):
 @pytest.mark.parametrize("fused", FUSED)
 @pytest.mark.parametrize("clips", [Clips(None, None), Clips(0.3, 0.1)])
 def test_triton_over_several_tiles_of_rows(small_tiles, clips, fused, monkeypatch):
-    monkeypatch.setattr(small_tiles, "FUSED_DTYPES", fused)
+    take(monkeypatch, fused)
     sizes = [18, 17, 16, 1]
     recurrences = [random_recurrence(k, sum(sizes), 20, 9, 37, 21, torch.float32) for k in (0, 1)]
     check_outputs_and_states("triton", recurrences, sizes, clips, torch.float32)
@@ -215,35 +227,57 @@ def test_triton_over_several_tiles_of_rows(small_tiles, clips, fused, monkeypatc
 
 @pytest.mark.parametrize("fused", FUSED)
 def test_triton_with_the_tiles_of_a_gpu(interpreted_triton, fused, monkeypatch):
-    from elmokit.nn.engines import triton
-
-    monkeypatch.setattr(triton, "FUSED_DTYPES", fused)
+    take(monkeypatch, fused)
     sizes = [130, 2]
     recurrences = [random_recurrence(k, sum(sizes), 130, 20, 70, 140, torch.float32) for k in (0, 1)]
     check_outputs_and_states("triton", recurrences, sizes, Clips(0.3, 0.1), torch.float32)
     check_gradients("triton", recurrences, sizes, Clips(0.3, 0.1), torch.float32)
 
 
-@pytest.mark.parametrize(("forward_cells", "backward_cells"), [(1024, 0), (1024, 1024), (0, 1024), (0, 0)])
-@pytest.mark.parametrize("stream_rows", [1, 256])
-def test_triton_goes_each_way_by_itself_and_twice_the_same(
-    small_tiles, forward_cells, backward_cells, stream_rows, monkeypatch
-):
-    monkeypatch.setattr(small_tiles, "FUSED_DTYPES", FUSED[1])
-    monkeypatch.setattr(small_tiles, "FUSED_CELLS", forward_cells)
-    monkeypatch.setattr(small_tiles, "STREAM_ROWS", stream_rows)
-    monkeypatch.setattr(small_tiles, "BACKWARD_FUSED_CELLS", backward_cells)
+@pytest.mark.parametrize("fused", FUSED)
+def test_triton_says_twice_the_same(small_tiles, fused, monkeypatch):
+    take(monkeypatch, fused)
     problem = [random_recurrence(k, 27, 14, 9, 37, 21, torch.float32) for k in (0, 1)], [12, 12, 2, 1], Clips(0.3, 0.1)
     check_gradients("triton", *problem, torch.float32)
     once, again = (results("triton", *problem) + gradients("triton", *problem) for _ in range(2))
     assert all(torch.equal(one, other) for one, other in zip(once, again, strict=True))
 
 
-def test_triton_multiplies_by_itself_in_half_precision_and_with_few_cells(interpreted_triton):
+@pytest.mark.parametrize(
+    ("dtype", "cells", "keeps", "fuses"),
+    [
+        (torch.bfloat16, 1024, True, True),
+        (torch.bfloat16, 1024, False, True),
+        (torch.bfloat16, 4096, True, False),
+        (torch.float16, 4096, False, True),
+        (torch.float32, 64, True, False),
+        (torch.float32, 4096, False, False),
+    ],
+)
+def test_triton_multiplies_by_itself_in_half_precision(interpreted_triton, dtype, cells, keeps, fuses):
     from elmokit.nn.engines import triton
 
-    assert [triton._fuses(torch.bfloat16, cells, 1024) for cells in (1024, 4096)] == [True, False]
-    assert not triton._fuses(torch.float32, 64, 1024)
+    assert triton._fuses(dtype, cells, keeps=keeps) == fuses
+
+
+@pytest.mark.parametrize(("fused", "kernels"), list(zip(FUSED, ["gates clip", "gates", "gates project"], strict=True)))
+def test_triton_without_gradients_launches_what_it_should(small_tiles, fused, kernels, monkeypatch):
+    take(monkeypatch, fused)
+    launched = []
+
+    class Spy:
+        def __init__(self, name):
+            self.name, self.kernel = name, getattr(small_tiles, f"{name}_kernel")
+
+        def __getitem__(self, grid):
+            launched.append("gates" if self.name == "forward" else self.name)
+            return self.kernel[grid]
+
+    for name in ("forward", "project", "clip"):
+        monkeypatch.setattr(small_tiles, f"{name}_kernel", Spy(name))
+    problem = [random_recurrence(0, 5, 3, 4, 8, 3, torch.float32)], [3, 2], Clips(0.3, 0.1)
+    check_outputs_and_states("triton", *problem, torch.float32)
+    assert launched == kernels.split() * 2
 
 
 @pytest.mark.parametrize("sizes", [[3], [3, 3, 3], [4, 3, 3, 1], [5, 5, 2, 2, 2], [1, 1, 1]])
@@ -258,12 +292,12 @@ def test_triton_finds_what_was_said_before(interpreted_triton, sizes):
     assert torch.equal(triton._said_before(outputs_ENP, hidden_EBP, sizes), torch.cat(words, dim=1))
 
 
-@pytest.mark.parametrize(("kilobytes", "tile"), [(227, "FORWARD_TILE"), (99, "SMALLER_TILE")])
+@pytest.mark.parametrize(("kilobytes", "tile"), [(227, "MANY_CELLS_TILE"), (99, "FORWARD_TILE")])
 def test_triton_takes_a_tile_that_fits_the_gpu(interpreted_triton, kilobytes, tile, monkeypatch):
     from elmokit.nn.engines import triton
 
     monkeypatch.setattr(triton, "_shared_bytes", lambda device: 1024 * kilobytes)
-    assert triton._forward_tile(torch.device("cuda", 0)) == getattr(triton, tile)
+    assert triton._many_cells_tile(torch.device("cuda", 0)) == getattr(triton, tile)
 
 
 def test_triton_leaves_rows_without_words_alone(small_tiles):
@@ -339,7 +373,7 @@ def test_triton_does_not_lose_a_nan(small_tiles):
 
 @pytest.mark.parametrize("fused", FUSED)
 def test_triton_operators_keep_the_promises_of_torch_library(small_tiles, fused, monkeypatch):
-    monkeypatch.setattr(small_tiles, "FUSED_DTYPES", fused)
+    take(monkeypatch, fused)
     recurrences = [random_recurrence(k, 5, 4, 3, 6, 4, torch.float32) for k in (0, 1)]
     inputs, *matrices, bias, projection, hidden, cell = map(
         torch.stack, zip(*map(tensors_of, recurrences), strict=True)
@@ -350,7 +384,7 @@ def test_triton_operators_keep_the_promises_of_torch_library(small_tiles, fused,
         torch.library.opcheck(small_tiles._lstmp, (*leaves, [3, 2], 0.3, 0.1, keeps))
     stacked = [part.detach() for part in stacked]
     *results, gates, cells, gated, read = small_tiles._lstmp(*stacked, [3, 2], None, 0.1, True)
-    assert (read.numel() == 0) == bool(fused)
+    assert (read.numel() == 0) == (fused == FUSED[2])
     parts = (*results, *stacked, results[0], gates, cells, gated)
     if read.numel():
         parts = (*results, read, *stacked[1:], results[0], gates, cells, gated)

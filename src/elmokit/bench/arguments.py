@@ -11,7 +11,9 @@ from typing import Any
 from elmokit.bench.plan import SIZES, Plan, found_peers, usable_cores
 from elmokit.errors import InputError
 
-__all__ = ["Options", "parsed"]
+__all__ = ["CPU_PARTS", "DEVICE_PARTS", "Options", "parsed"]
+
+CPU_PARTS, DEVICE_PARTS = ("table", "growth"), ("layers", "engines", "training")
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Options:
         batch_sizes: sentences a call.
         runs: turns of each contestant.
         threads: cores to use; all if not given.
-        parts: `table` (against peers), `growth`, or both.
+        parts: on a CPU `table` (against peers), `growth`; on a GPU `layers`, `engines`, `training`. All if none.
         quick: few runs of small batches, to see that it works.
         device: `cpu`, or a GPU such as `cuda`, where other questions are asked.
         output: where results go: OUTPUT.md, OUTPUT.json and a picture; the screen alone if not given.
@@ -42,24 +44,33 @@ class Options:
     batch_sizes: tuple[int, ...] = (1, 32, 128)
     runs: int = 5
     threads: int | None = None
-    parts: tuple[str, ...] = ("table", "growth")
+    parts: tuple[str, ...] = ()
     quick: bool = False
     device: str = "cpu"
     output: Path | None = None
     picture: str = "svg"
 
+    def chosen_parts(self) -> tuple[str, ...]:
+        """The parts to measure on this device, in their order."""
+        known = CPU_PARTS if self.device == "cpu" else DEVICE_PARTS
+        for part in self.parts:
+            if part not in known:
+                raise InputError(f"asked for the part {part!r} on {self.device}: use one of {', '.join(known)}")
+        return tuple(part for part in known if part in (self.parts or known))
+
     def plan(self) -> Plan:
         """The plan for a CPU."""
+        parts = self.chosen_parts()
         plan = Plan(
             text=self.text,
-            peers=found_peers(self.peers, self.setups) if "table" in self.parts else (),
+            peers=found_peers(self.peers, self.setups) if "table" in parts else (),
             sizes=self.sizes,
             weights=tuple(map(_weights, self.weights)),
             batch_sizes=self.batch_sizes,
             runs=self.runs,
             threads=usable_cores() if self.threads is None else self.threads,
-            compares="table" in self.parts,
-            grows="growth" in self.parts,
+            compares="table" in parts,
+            grows="growth" in parts,
         )
         return plan.quickly() if self.quick else plan
 
@@ -81,7 +92,7 @@ def parsed(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument("--batch-sizes", nargs="+", type=int, default=default.batch_sizes, metavar="N")
     parser.add_argument("--runs", type=int, default=default.runs, metavar="N")
     parser.add_argument("--threads", type=int, metavar="N")
-    parser.add_argument("--parts", nargs="+", default=default.parts, choices=default.parts)
+    parser.add_argument("--parts", nargs="+", default=default.parts, choices=CPU_PARTS + DEVICE_PARTS)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--device", default=default.device)
     parser.add_argument("-o", "--output", type=Path, metavar="PREFIX")

@@ -1,34 +1,36 @@
 """The questions of a GPU: ids to layers, engines against cuDNN, training; words a second.
 
-A device arrives; tables leave. Nothing is compared with other libraries here but NVIDIA's own LSTM, which cannot clip:
-it is timed without, ours with. Everything is repeated and the median taken; the device is waited for before each look
-at the clock. On a CPU the same code runs with tiny sizes, which is how the tests rehearse it.
+A device arrives; tables leave, and each line of theirs as soon as it is known. Nothing is compared with other libraries
+here but NVIDIA's own LSTM, which cannot clip: it is timed without, ours with. Everything is repeated and the median
+taken; the device is waited for before each look at the clock. On a CPU the same code runs with tiny sizes, which is how
+the tests rehearse it.
 
 Shapes: N packed words, P output width, H cell width.
 """
 
 from __future__ import annotations
 
+import io
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
+from elmokit.bench.arguments import DEVICE_PARTS
 from elmokit.bench.machine import machine_facts
 from elmokit.config import ElmoConfig
 from elmokit.errors import InputError
 from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Recurrence, best_for, engine_named
 
-__all__ = ["measured_on_device"]
+__all__ = ["library_lstm", "measured_on_device"]
 
 Say = Callable[[str], None]
 
@@ -39,7 +41,30 @@ OUTPUTS = ("sampled", "full")
 VOCABULARY, TRAINING_STEPS, STEPS_A_LINE = 100_000, 240, 20
 
 
-def measured_on_device(device: str, *, sizes: Sequence[str], runs: int, quick: bool, say: Say) -> dict[str, Any]:
+class Asked(NamedTuple):
+    """What a table is made for."""
+
+    device: torch.device
+    sizes: Sequence[str]
+    rows: Sequence[int]
+    runs: int
+    quick: bool
+    say: Say
+
+
+Table = tuple[str, list[str], Iterator[list[str]]]  # its title, its header, and its lines as they are measured
+
+
+def measured_on_device(
+    device: str,
+    *,
+    sizes: Sequence[str],
+    runs: int,
+    quick: bool,
+    say: Say,
+    parts: Sequence[str] = DEVICE_PARTS,
+    keep: Callable[[dict[str, Any]], None] = lambda result: None,
+) -> dict[str, Any]:
     """Tables of everything above for these sizes of model, ready for `report.markdown`.
 
     Arguments:
@@ -48,20 +73,17 @@ def measured_on_device(device: str, *, sizes: Sequence[str], runs: int, quick: b
         runs: how often each thing is timed, after a warm-up.
         quick: small batches and little training: shows that everything works.
         say: is told how far things are.
+        parts: of `DEVICE_PARTS`.
+        keep: is handed the result so far after every line: what is killed later has lost nothing.
     """
     place = torch.device(device)
     if place.type == "cuda" and not torch.cuda.is_available():
         raise InputError(f"--device is {device}, but torch finds no GPU here: use --device cpu")
     name = torch.cuda.get_device_name(place) if place.type == "cuda" else "the CPU, as a rehearsal"
-    rows = (4,) if quick else ROWS
-    tables = [
-        _ids_to_layers(place, sizes, rows, runs, say),
-        _engines(place, sizes, rows, runs, say),
-        _training(place, sizes, quick, say),
-    ]
     machine = machine_facts()
     command = f"python -m elmokit.bench --device {device} --sizes {' '.join(sizes)} --runs {runs}"
-    return {
+    command += f" --parts {' '.join(parts)}" * (tuple(parts) != DEVICE_PARTS)
+    result: dict[str, Any] = {
         "machine": {**machine, "processor": f"{name}, beside {machine['processor']}"},
         "versions": {"elmokit": _versions()},
         "command": command + " --quick" * quick,
@@ -69,35 +91,47 @@ def measured_on_device(device: str, *, sizes: Sequence[str], runs: int, quick: b
         "runs": runs,
         "threads": torch.get_num_threads(),
         "notes": [],
-        "device": tables,
+        "device": [],
     }
+    asked = Asked(place, sizes, (4,) if quick else ROWS, runs, quick, say)
+    tables = {"layers": _ids_to_layers, "engines": _engines, "training": _training}
+    for part in parts:
+        title, header, lines = tables[part](asked)
+        rows: list[list[str]] = []
+        result["device"].append({"title": title, "header": header, "rows": rows})
+        for line in lines:
+            rows.append(line)
+            keep(result)
+    return result
 
 
 # ---------------------------------------------------------------- ids to layers
 
 
-def _ids_to_layers(device: torch.device, sizes: Sequence[str], rows: Sequence[int], runs: int, say: Say) -> Any:  # noqa: ANN401
+def _ids_to_layers(asked: Asked) -> Table:
     """Random words of 4 to 10 bytes, a third of them different, as in a batch of English."""
+    header = ["", "engine", *(f"{count} × {WORDS} words, words/s" for count in asked.rows)]
+    return "Ids to all layers", header, _ids_to_layers_lines(asked)
+
+
+def _ids_to_layers_lines(asked: Asked) -> Iterator[list[str]]:
     from elmokit.model import Elmo
 
-    lines = []
-    for size in sizes:
-        elmo = Elmo.random(getattr(ElmoConfig, size)()).eval().to(device)
-        for kind, dtype in _dtypes(device).items():
+    for size in asked.sizes:
+        elmo = Elmo.random(getattr(ElmoConfig, size)()).eval().to(asked.device)
+        for kind, dtype in _dtypes(asked.device).items():
             elmo = elmo.to(dtype)
             cells = []
-            for count in rows:
-                say(f"ids to layers: {size}, {kind}, {count} × {WORDS}")
+            for count in asked.rows:
+                asked.say(f"ids to layers: {size}, {kind}, {count} × {WORDS}")
                 ids = elmo.word_ids(_random_sentences(count))
 
                 def run(elmo: Elmo = elmo, ids: torch.Tensor = ids) -> None:
                     with torch.inference_mode():
                         elmo(ids)
 
-                cells.append(f"{count * WORDS / _seconds(run, device, runs):,.0f}")
-            lines.append([f"{size}, {kind}", elmo.bilm.engine.name, *cells])
-    header = ["", "engine", *(f"{count} × {WORDS} words, words/s" for count in rows)]
-    return {"title": "Ids to all layers", "header": header, "rows": lines}
+                cells.append(f"{count * WORDS / _seconds(run, asked.device, asked.runs):,.0f}")
+            yield [f"{size}, {kind}", elmo.bilm.engine.name, *cells]
 
 
 def _random_sentences(count: int) -> list[list[str]]:
@@ -119,35 +153,48 @@ def _words(count: int) -> list[str]:
 # ---------------------------------------------------------------- engines
 
 
-def _engines(device: torch.device, sizes: Sequence[str], rows: Sequence[int], runs: int, say: Say) -> Any:  # noqa: ANN401
+def _engines(asked: Asked) -> Table:
     """One layer in both directions, forward alone and with its gradients; recorded or not, whichever is faster."""
-    lines = []
-    for size in sizes:
+    library = "cuDNN's LSTM (unclipped)" if asked.device.type == "cuda" else "torch's LSTM (unclipped)"
+    header = ["", "engine", "forward, words/s", "and backward, words/s", f"forward against {library}", "and backward"]
+    return "One layer, both directions, clipped", header, _engines_lines(asked)
+
+
+def _engines_lines(asked: Asked) -> Iterator[list[str]]:
+    device = asked.device
+    for size in asked.sizes:
         lstm = getattr(ElmoConfig, size)().lstm
         shape = lstm.projection_dim, lstm.cell_dim
         for kind, dtype in _dtypes(device).items():
             # A rehearsal wants gradients, too, which engines that only compute do not give.
             ours = best_for(device, dtype, CLIPS).name if device.type == "cuda" else "packed"
-            for count in rows:
-                say(f"engines: {size}, {kind}, {count} × {WORDS}")
-                theirs = _both_ways(_library_lstm(shape, count, dtype, device), device, runs)
-                found = _both_ways(_engine(ours, shape, count, dtype, device), device, runs)
+            for count in asked.rows:
+                asked.say(f"engines: {size}, {kind}, {count} × {WORDS}")
+                theirs = _both_ways(_library_layer(shape, count, dtype, device), device, asked.runs)
+                found = _both_ways(_engine(ours, shape, count, dtype, device), device, asked.runs)
                 words = count * WORDS
                 cells = [f"{words / seconds:,.0f}" for seconds in found]
                 cells += [f"{other / seconds:.2f} ×" for other, seconds in zip(theirs, found, strict=True)]
-                lines.append([f"{size}, {kind}, {count} × {WORDS}", ours, *cells])
-    library = "cuDNN's LSTM (unclipped)" if device.type == "cuda" else "torch's LSTM (unclipped)"
-    header = ["", "engine", "forward, words/s", "and backward, words/s", f"forward against {library}", "and backward"]
-    return {"title": "One layer, both directions, clipped", "header": header, "rows": lines}
+                yield [f"{size}, {kind}, {count} × {WORDS}", ours, *cells]
 
 
 Layer = tuple[Callable[[], list[torch.Tensor]], list[torch.Tensor]]
 
 
-def _library_lstm(shape: tuple[int, int], rows: int, dtype: torch.dtype, device: torch.device) -> Layer:
-    width, cell_dim = shape
+def library_lstm(width: int, cell_dim: int, dtype: torch.dtype, device: torch.device) -> nn.LSTM:
+    """The LSTM of torch, both directions; on a GPU its weights lie in one piece, else cuDNN copies them at every call.
+
+    torch sees to that by itself but for bfloat16, of which `flatten_parameters` does not know that cuDNN takes it.
+    """
     lstm = nn.LSTM(width, cell_dim, proj_size=width, bidirectional=True, device=device, dtype=dtype)
-    inputs = torch.randn(WORDS, rows, width, device=device).to(dtype).requires_grad_()
+    torch.backends.cudnn.CUDNN_TENSOR_DTYPES.add(torch.bfloat16)
+    lstm.flatten_parameters()
+    return lstm
+
+
+def _library_layer(shape: tuple[int, int], rows: int, dtype: torch.dtype, device: torch.device) -> Layer:
+    lstm = library_lstm(*shape, dtype, device)
+    inputs = torch.randn(WORDS, rows, shape[0], device=device).to(dtype).requires_grad_()
     return lambda: [lstm(inputs)[0]], [inputs, *lstm.parameters()]
 
 
@@ -190,13 +237,12 @@ def _ways(run: Callable[[], None], device: torch.device) -> list[Callable[[], No
     if device.type != "cuda":
         return [run]
     side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    side.wait_stream(torch.cuda.current_stream())
     try:
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        with torch.cuda.stream(side):  # left also when recording fails, which `torch.cuda.graph` by itself does not do
             run()
-        torch.cuda.current_stream().wait_stream(side)
-        with torch.cuda.graph(graph):
-            run()
+            with torch.cuda.graph(graph, stream=side):
+                run()
     except RuntimeError:
         return [run]
     return [run, graph.replay]
@@ -205,26 +251,26 @@ def _ways(run: Callable[[], None], device: torch.device) -> list[Callable[[], No
 # ---------------------------------------------------------------- training
 
 
-def _training(device: torch.device, sizes: Sequence[str], quick: bool, say: Say) -> Any:  # noqa: ANN401
+def _training(asked: Asked) -> Table:
     """The whole of `elmo train` with its recipes, from an encoded text on: the speed that its log tells."""
+    return "Training, both directions, a word counted once", ["", "words/s"], _training_lines(asked)
+
+
+def _training_lines(asked: Asked) -> Iterator[list[str]]:
     from elmokit.pretrain.encoding import encode_corpus
 
-    lines = []
     with tempfile.TemporaryDirectory() as folder:
-        say("training: making a text")
-        num_words = 500 if quick else VOCABULARY
+        asked.say("training: making a text")
+        num_words = 500 if asked.quick else VOCABULARY
         text, corpus = Path(folder) / "text", Path(folder) / "corpus"
         _write_text(text, num_words)
-        workers = 1 if quick else None
+        workers = 1 if asked.quick else None
         encode_corpus(text, corpus, vocabulary_size=num_words + 3, tokenised=True, workers=workers, progress=False)
-        for size in sizes:
-            cells = []
+        for size in asked.sizes:
             for output in OUTPUTS:
-                say(f"training: {size}, {output} softmax")
-                cells.append(f"{_training_rate(size, output, corpus, Path(folder), device, quick):,.0f}")
-            lines.append([size, *cells])
-    header = ["", *(f"{output} softmax, words/s" for output in OUTPUTS)]
-    return {"title": "Training, both directions, a word counted once", "header": header, "rows": lines}
+                asked.say(f"training: {size}, {output} softmax")
+                rate = _training_rate(size, output, corpus, Path(folder), asked.device, asked.quick)
+                yield [f"{size}, {output} softmax", f"{rate:,.0f}"]
 
 
 def _training_rate(size: str, output: str, corpus: Path, folder: Path, device: torch.device, quick: bool) -> float:
@@ -245,7 +291,7 @@ def _training_rate(size: str, output: str, corpus: Path, folder: Path, device: t
     )
     lines: list[dict[str, Any]] = []
     destination = folder / f"{size}-{output}"
-    with redirect_stdout(sys.stderr):
+    with redirect_stdout(io.StringIO()):  # what `train` tells its user is nothing to ours
         train([corpus], destination, config, device=str(device), report=lines.append)
     speeds = [line["words_per_second"] for line in lines if line["kind"] == "train"]
     # Shapes are recorded as they first come, so the first lines tell of that more than of training.

@@ -24,6 +24,11 @@ def run_bench(options: Options) -> str:
     def say(text: str) -> None:
         sys.stderr.write(f"{time.monotonic() - began:5.0f} s  {text}\n")
 
+    def keep(result: dict[str, Any]) -> None:
+        result["minutes"] = round((time.monotonic() - began) / 60, 1)
+        if options.output is not None:
+            _write(result, options.output, options.picture, say)
+
     if options.device == "cpu":
         from elmokit.bench.measuring import measured
 
@@ -31,12 +36,9 @@ def run_bench(options: Options) -> str:
     else:
         from elmokit.bench.device import measured_on_device
 
-        result = measured_on_device(
-            options.device, sizes=options.sizes, runs=options.runs, quick=options.quick, say=say
-        )
-    result["minutes"] = round((time.monotonic() - began) / 60, 1)
-    if options.output is not None:
-        _write(result, options.output, options.picture, say)
+        asked = {"sizes": options.sizes, "runs": options.runs, "quick": options.quick, "parts": options.chosen_parts()}
+        result = measured_on_device(options.device, **asked, say=say, keep=keep)
+    keep(result)
     return markdown(result)
 
 
@@ -51,10 +53,17 @@ def _write(result: dict[str, Any], prefix: Path, picture: str, say: Any) -> None
         else:
             page += f"\n![how the cost grows]({drawn.name})\n"
     try:
-        _beside(prefix, "json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-        _beside(prefix, "md").write_text(page, encoding="utf-8")
+        _replace(_beside(prefix, "json"), json.dumps(result, indent=1) + "\n")
+        _replace(_beside(prefix, "md"), page)
     except OSError as problem:
         raise OutputError(f"{prefix}: could not be written ({problem.strerror})") from problem
+
+
+def _replace(path: Path, text: str) -> None:
+    """At once: whoever is killed meanwhile leaves the file as it was."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
 
 
 def _beside(prefix: Path, suffix: str) -> Path:

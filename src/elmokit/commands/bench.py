@@ -40,8 +40,11 @@ class Bench(Command):
     """Turns that each contestant takes; medians are shown."""
     threads: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all cores)")] = None
     """Cores that a contestant may use."""
-    parts: tuple[Literal["table", "growth"], ...] = ("table", "growth")
-    """What to measure: 'table' against peers, 'growth' of the cost."""
+    parts: Annotated[
+        tuple[Literal["table", "growth", "layers", "engines", "training"], ...],
+        tyro.conf.arg(help_behavior_hint="(default: all)"),
+    ] = ()
+    """What to measure: 'table' against peers, 'growth' of the cost; on a GPU the other three."""
     quick: bool = False
     """Few runs of small batches: shows that everything works, tells nothing to quote."""
     device: Annotated[str, tyro.conf.arg(metavar="cpu|cuda")] = "cpu"

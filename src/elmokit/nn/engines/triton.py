@@ -5,10 +5,10 @@ A step is a product of its inputs and its last outputs with their matrices, the 
 projection. There are two ways. Models of few cells wait for launches and memory: there the first product and the gates
 are one Triton kernel, so that what comes into the gates never travels to memory and back, the projection is another,
 and a launch does both directions. Models of many cells are bound by the products, and torch (cuBLAS) makes these
-fastest: Triton does what lies between them, and where there are many rows each direction has a stream of its own, so
-that one fills the gaps of the other. float32 always goes the second way, for it multiplies without tensor cores. Going
-back it is the same in mirror image. What is left is done for all steps at once after the last: the gradients of inputs
-and weights.
+fastest: Triton does what lies between them. Without gradients nothing of the gates is kept, and there the one kernel is
+faster for many cells, too; their projection remains torch's. float32 always goes the second way, for it multiplies
+without tensor cores. Going back there is the second way alone, in mirror image: measured, it is the faster one for the
+small model, too. What is left is done for all steps at once after the last: the gradients of inputs and weights.
 
 The products are taken in the inputs' dtype (float32, bfloat16 or float16) and summed in float32; gates are computed,
 and the cell is kept, in float32. Only the second way rounds what comes into the gates to the dtype in between. The
@@ -19,9 +19,8 @@ Shapes as in `engines/__init__.py`; E directions, K = D + P, n rows that read a 
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -35,22 +34,18 @@ from elmokit.nn.kernels.lstmp import backward_kernel, clip_kernel, forward_kerne
 
 __all__ = ["run"]
 
-# Up to how many cells a Triton kernel makes the products by itself, forward and backward; in these dtypes alone.
-FUSED_CELLS, BACKWARD_FUSED_CELLS = 1024, 1024
+# Up to how many cells Triton kernels make the products by themselves; in these dtypes alone.
+FUSED_CELLS = 1024
 FUSED_DTYPES = (torch.bfloat16, torch.float16)
 # Rows, cells (or outputs) and terms of a program's product, its warps, its stages.
-FORWARD_TILE = (128, 64, 64, 8, 3)
+FORWARD_TILE = (64, 64, 64, 4, 2)
 PROJECT_TILE = (64, 32, 128, 4, 3)
-BACKWARD_TILE = (64, 32, 128, 8, 2)
-# That forward tile takes 144 KB of shared memory; GPUs with 99 (8.6, 8.9, 12.0) get one of 72.
-SMALLER_TILE, FORWARD_SHARED_BYTES = (64, 32, 64, 4, 3), 144 * 2**10
+# For many cells. It takes 144 KB of shared memory; GPUs with 99 (8.6, 8.9, 12.0) stay with the other, of 80.
+MANY_CELLS_TILE, MANY_CELLS_SHARED_BYTES = (128, 64, 64, 8, 3), 144 * 2**10
 # Rows, cells and warps of a program that multiplies nothing: 16 bytes of each gate a thread.
-APART_TILE = (16, 64, 4)
-BACKWARD_APART_TILE = (32, 64, 8)
+APART_TILE = (16, 128, 8)
+BACKWARD_APART_TILE = (32, 32, 4)
 CLIP_BLOCK = 1024
-# From how many rows on each direction has its stream. No batch has so many: the streams have not run on a GPU yet, and
-# `benchmarks/engines_on_device.py --sweep` is to say whether they are right and faster.
-STREAM_ROWS = 2**31
 # Numbers that are not wanted before the way back, or never again, leave the cache first.
 LAST_USE = "evict_first"
 
@@ -90,9 +85,6 @@ class _Forward(NamedTuple):
     gated: Tensor  # of all words, or of a step
     outputs_ENP: Tensor
 
-    def of(self, directions: slice) -> _Forward:
-        return _Forward(*(part[directions] for part in self))
-
 
 @torch.library.custom_op("elmokit::lstmp", mutates_args=())
 def _lstmp(
@@ -119,7 +111,7 @@ def _lstmp(
     else:  # one cell a row is enough: each is read and then overwritten by one program
         first_cell_EBH = cell_EBH.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
         cells = first_cell_EBH
-    fuses = _fuses(dtype, cell_dim, FUSED_CELLS)
+    fuses = _fuses(dtype, cell_dim, keeps=keeps)
     num_kept = num_words if keeps else sizes[0]
     tables = _Forward(
         inputs_END.contiguous() if fuses else _with_said(inputs_END, hidden_EBP[:, : sizes[0]]),
@@ -157,18 +149,20 @@ def _with_said(inputs_END: Tensor, hidden_EnP: Tensor) -> Tensor:
 def _forward_fused(
     tables: _Forward, sizes: Sequence[int], cell_bound: float, output_bound: float, *, keeps: bool
 ) -> None:
-    """A kernel for products and gates, another for the projection."""
+    """A kernel for products and gates; another for the projection, or, where there are many cells, torch."""
     inputs, weight, bias, projection, hidden, before, cells, gates, gated, outputs = tables
     num_directions, num_words, input_dim = inputs.shape
     cell_dim, output_dim = projection.shape[1:]
-    R, J, BK, num_warps, num_stages = _forward_tile(inputs.device)
+    has_many_cells = cell_dim > FUSED_CELLS
+    R, J, BK, num_warps, num_stages = _many_cells_tile(inputs.device) if has_many_cells else FORWARD_TILE
     shared: dict[str, Any] = {"P": output_dim, "H": cell_dim}
     flags = shared | {"D": input_dim, "R": R, "J": J, "BK": _terms(BK, max(input_dim, output_dim))}
     flags |= {"num_warps": num_warps, "num_stages": num_stages, "KEEPS": keeps, "FUSES": True, "FAST": _is_fast(inputs)}
     flags["LAST"] = LAST_USE if keeps else ""
     rows, Q, terms, num_warps, num_stages = PROJECT_TILE
     Q = _terms(Q, output_dim)
-    said = shared | {"R": rows, "Q": Q, "BK": _terms(terms, cell_dim), "num_warps": num_warps, "num_stages": num_stages}
+    projects = shared | {"R": rows, "Q": Q, "BK": _terms(terms, cell_dim)}
+    projects |= {"num_warps": num_warps, "num_stages": num_stages}
     start = hidden_start = before_start = 0
     for n in sizes:
         kept = start if keeps else 0
@@ -177,9 +171,13 @@ def _forward_fused(
             hidden_start, hidden.shape[1], before_start, before.shape[1], cells.shape[1], gated.shape[1], cell_bound,
             **flags,
         )  # fmt: skip
-        project_kernel[(triton.cdiv(n, rows), triton.cdiv(output_dim, Q), num_directions)](
-            gated, projection, outputs, n, start, num_words, kept, gated.shape[1], output_bound, **said
-        )
+        if has_many_cells:
+            said_EnP = torch.bmm(gated[:, kept : kept + n], projection, out=outputs[:, start : start + n])
+            said_EnP.clamp_(-output_bound, output_bound)
+        else:
+            project_kernel[(triton.cdiv(n, rows), triton.cdiv(output_dim, Q), num_directions)](
+                gated, projection, outputs, n, start, num_words, kept, gated.shape[1], output_bound, **projects
+            )
         hidden, hidden_start, before, before_start = outputs, start, cells, kept
         start += n
 
@@ -188,34 +186,28 @@ def _forward_apart(
     tables: _Forward, sizes: Sequence[int], cell_bound: float, output_bound: float, *, keeps: bool
 ) -> None:
     """Products by torch; a kernel for the gates, and one that clips what was said and hands it to the next step."""
-    num_directions, num_words, read_dim = tables.read_ENX.shape
-    cell_dim, output_dim = tables.projection_EHP.shape[1:]
+    read, weight, bias, projection, _, before, cells, gates, gated, outputs = tables
+    num_directions, num_words, read_dim = read.shape
+    cell_dim, output_dim = projection.shape[1:]
     input_dim = read_dim - output_dim
     R, J, num_warps = APART_TILE
     flags: dict[str, Any] = {"D": input_dim, "P": output_dim, "H": cell_dim, "R": R, "J": J, "BK": 16}
-    flags |= {"num_warps": num_warps, "KEEPS": False, "FUSES": False, "FAST": _is_fast(tables.read_ENX)}
+    flags |= {"num_warps": num_warps, "KEEPS": False, "FUSES": False, "FAST": _is_fast(read)}
     flags["LAST"] = LAST_USE if keeps else ""
-    with _lanes(num_directions, sizes[0], tables.read_ENX.device) as lanes:
-        parts = [(on_stream, tables.of(of)) for of, on_stream in lanes]
-        start = before_start = 0
-        for n, num_next in zip(sizes, [*sizes[1:], 0], strict=True):
-            kept = start if keeps else 0
-            for on_stream, (read, weight, bias, projection, _, first_cell, cells, gates, gated, outputs) in parts:
-                before = cells if start else first_cell
-                with on_stream():
-                    torch.bmm(read[:, start : start + n], weight, out=gates[:, kept : kept + n])
-                    forward_kernel[(triton.cdiv(n, R), triton.cdiv(cell_dim, J), len(read))](
-                        read, weight, gates, bias, read, before, cells, gated, n, start, num_words, kept,
-                        gates.shape[1], 0, num_words, before_start, before.shape[1], cells.shape[1], gated.shape[1],
-                        cell_bound, **flags,
-                    )  # fmt: skip
-                    torch.bmm(gated[:, kept : kept + n], projection, out=outputs[:, start : start + n])
-                    clip_kernel[(triton.cdiv(n * output_dim, CLIP_BLOCK), len(read))](
-                        outputs, read, n, num_next, start, num_words, output_bound, D=input_dim, P=output_dim,
-                        BLOCK=CLIP_BLOCK,
-                    )  # fmt: skip
-            before_start = kept
-            start += n
+    start = before_start = 0
+    for n, num_next in zip(sizes, [*sizes[1:], 0], strict=True):
+        kept = start if keeps else 0
+        torch.bmm(read[:, start : start + n], weight, out=gates[:, kept : kept + n])
+        forward_kernel[(triton.cdiv(n, R), triton.cdiv(cell_dim, J), num_directions)](
+            read, weight, gates, bias, read, before, cells, gated, n, start, num_words, kept, gates.shape[1], 0,
+            num_words, before_start, before.shape[1], cells.shape[1], gated.shape[1], cell_bound, **flags,
+        )  # fmt: skip
+        torch.bmm(gated[:, kept : kept + n], projection, out=outputs[:, start : start + n])
+        clip_kernel[(triton.cdiv(n * output_dim, CLIP_BLOCK), num_directions)](
+            outputs, read, n, num_next, start, num_words, output_bound, D=input_dim, P=output_dim, BLOCK=CLIP_BLOCK
+        )
+        before, before_start = cells, kept
+        start += n
 
 
 @_lstmp.register_fake
@@ -228,7 +220,7 @@ def _(inputs_END, *others):
 
     outputs_ENP, gates, gated = of_words(hidden_EBP.shape[2]), of_words(4 * cell_dim, keeps), of_words(cell_dim, keeps)
     cells = of_words(cell_dim, keeps, torch.float32)
-    read = of_words(weight_EK4H.shape[1], keeps and not _fuses(inputs_END.dtype, cell_dim, FUSED_CELLS))
+    read = of_words(weight_EK4H.shape[1], keeps and not _fuses(inputs_END.dtype, cell_dim, keeps=True))
     return outputs_ENP, torch.empty_like(hidden_EBP), torch.empty_like(cell_EBH), gates, cells, gated, read
 
 
@@ -246,9 +238,6 @@ class _Backward(NamedTuple):
     d_gates_EN4H: Tensor
     d_bias_ET4H: Tensor  # of each tile of rows
     d_cells_EBH: Tensor
-
-    def of(self, directions: slice) -> _Backward:
-        return _Backward(*(part[directions] for part in self))
 
 
 @torch.library.custom_op("elmokit::lstmp_backward", mutates_args=())
@@ -279,8 +268,7 @@ def _lstmp_backward(
     for rows, places in _last_words(sizes):
         d_outputs_ENP[:, places] += d_hidden_EBP[:, rows]
     d_cells_EBH = d_cell_EBH.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-    fuses = _fuses(dtype, cell_dim, BACKWARD_FUSED_CELLS)
-    num_tiles = triton.cdiv(active, (BACKWARD_TILE if fuses else BACKWARD_APART_TILE)[0])
+    num_tiles = triton.cdiv(active, BACKWARD_APART_TILE[0])
     input_E4HD, recurrent_E4HP = weight_EK4H.transpose(1, 2).split([input_dim, output_dim], dim=2)
     tables = _Backward(
         recurrent_E4HP, bias_E4H.contiguous(), projection_EHP.contiguous(), cell_EBH.float().contiguous(), cells_ENH,
@@ -289,8 +277,7 @@ def _lstmp_backward(
     )  # fmt: skip
     output_bound = None if output_clip is None else _bound(output_clip, dtype)
     with torch.cuda.device_of(read_ENX):
-        steps = _backward_fused if fuses else _backward_apart
-        steps(tables, sizes, _bound(cell_clip), output_bound, is_raw=is_raw)
+        _backward_steps(tables, sizes, _bound(cell_clip), output_bound, is_raw=is_raw)
     d_first_EnP = torch.bmm(d_gates_EN4H[:, :active], recurrent_E4HP).to(hidden_EBP.dtype)
     # Both matrices of the gates at once: the gradients of these are read from memory once instead of twice.
     read_ENK = read_ENX if is_raw else torch.cat([read_ENX, _said_before(outputs_ENP, hidden_EBP, sizes)], dim=2)
@@ -304,67 +291,31 @@ def _lstmp_backward(
     )
 
 
-def _backward_fused(
-    tables: _Backward, sizes: Sequence[int], cell_bound: float, output_bound: float | None, *, is_raw: bool
-) -> None:
-    """A kernel for the product with the projection and all gradients of a step, and torch's with the weights."""
-    recurrent, bias, projection, first_cell, cells, gates, outputs, d_outputs, d_gates, d_bias, d_cells = tables
-    num_directions, num_words, cell_dim = cells.shape
-    R, J, BK, num_warps, num_stages = BACKWARD_TILE
-    flags = {"P": outputs.shape[2], "H": cell_dim, "R": R, "J": J, "BK": _terms(BK, outputs.shape[2])}
-    flags |= {"num_warps": num_warps, "num_stages": num_stages, "CLIPS": output_bound is not None}
-    flags |= {"RAW": is_raw, "FUSES": True, "FAST": _is_fast(gates), "LAST": LAST_USE}
-    starts = _starts(sizes)
-    for step in reversed(range(len(sizes))):
-        start, n = starts[step], sizes[step]
-        before, before_start = (cells, starts[step - 1]) if step else (first_cell, 0)
-        backward_kernel[(triton.cdiv(n, R), triton.cdiv(cell_dim, J), num_directions)](
-            gates, bias, projection, before, cells, outputs, d_outputs, d_gates, d_gates, d_bias, d_cells, n, start,
-            num_words, before_start, before.shape[1], 0, d_cells.shape[1], d_bias.shape[1], cell_bound,
-            output_bound or 0.0, **flags,
-        )  # fmt: skip
-        if step:
-            _hand_back(d_outputs[:, before_start : before_start + n], d_gates[:, start : start + n], recurrent)
-    if output_bound is not None:  # the kernel did so for itself, in registers
-        d_outputs.masked_fill_(outputs.abs() >= output_bound, 0)
-
-
-def _backward_apart(
+def _backward_steps(
     tables: _Backward, sizes: Sequence[int], cell_bound: float, output_bound: float | None, *, is_raw: bool
 ) -> None:
     """Products by torch, a kernel for what lies between them."""
-    num_directions, num_words, cell_dim = tables.cells_ENH.shape
+    recurrent, bias, projection, first_cell, cells, gates, outputs, d_outputs, d_gates, d_bias, d_cells = tables
+    num_directions, num_words, cell_dim = cells.shape
     R, J, num_warps = BACKWARD_APART_TILE
-    flags = {"P": tables.outputs_ENP.shape[2], "H": cell_dim, "R": R, "J": J, "BK": 16, "num_warps": num_warps}
-    flags |= {"RAW": is_raw, "CLIPS": False, "FUSES": False, "FAST": _is_fast(tables.gates_EN4H), "LAST": LAST_USE}
-    d_gated_EnH = tables.gates_EN4H.new_empty(num_directions, sizes[0], cell_dim)
-    clipped_ENP = tables.outputs_ENP if output_bound is None else tables.outputs_ENP.abs() >= output_bound
+    flags = {"H": cell_dim, "R": R, "J": J, "RAW": is_raw, "FAST": _is_fast(gates), "LAST": LAST_USE}
+    flags["num_warps"] = num_warps
+    d_gated = gates.new_empty(num_directions, sizes[0], cell_dim)
+    clipped = None if output_bound is None else outputs.abs() >= output_bound
     starts = _starts(sizes)
-    with _lanes(num_directions, sizes[0], d_gated_EnH.device) as lanes:
-        parts = [(on_stream, d_gated_EnH[of], clipped_ENP[of], tables.of(of)) for of, on_stream in lanes]
-        for step in reversed(range(len(sizes))):
-            start, n = starts[step], sizes[step]
-            now, before_start = slice(start, start + n), starts[step - 1] if step else 0
-            for on_stream, d_gated, clipped, lane in parts:
-                recurrent, bias, projection, first_cell, cells, gates, outputs, *gradients = lane
-                d_outputs, d_gates, d_bias, d_cells = gradients
-                before = cells if step else first_cell
-                with on_stream():
-                    if output_bound is not None:  # an output at its bound passes nothing on
-                        d_outputs[:, now].masked_fill_(clipped[:, now], 0)
-                    torch.bmm(d_outputs[:, now], projection.transpose(1, 2), out=d_gated[:, :n])
-                    backward_kernel[(triton.cdiv(n, R), triton.cdiv(cell_dim, J), len(gates))](
-                        gates, bias, projection, before, cells, outputs, d_outputs, d_gated, d_gates, d_bias, d_cells,
-                        n, start, num_words, before_start, before.shape[1], sizes[0], d_cells.shape[1],
-                        d_bias.shape[1], cell_bound, 0.0, **flags,
-                    )  # fmt: skip
-                    if step:
-                        _hand_back(d_outputs[:, before_start : before_start + n], d_gates[:, now], recurrent)
-
-
-def _hand_back(d_before_EnP: Tensor, d_gates_En4H: Tensor, recurrent_E4HP: Tensor) -> None:
-    """What a step did to the output before it joins what came to that output from outside."""
-    d_before_EnP.baddbmm_(d_gates_En4H, recurrent_E4HP)
+    for step in reversed(range(len(sizes))):
+        start, n = starts[step], sizes[step]
+        now = slice(start, start + n)
+        before, before_start = (cells, starts[step - 1]) if step else (first_cell, 0)
+        if clipped is not None:  # an output at its bound passes nothing on
+            d_outputs[:, now].masked_fill_(clipped[:, now], 0)
+        torch.bmm(d_outputs[:, now], projection.transpose(1, 2), out=d_gated[:, :n])
+        backward_kernel[(triton.cdiv(n, R), triton.cdiv(cell_dim, J), num_directions)](
+            gates, bias, before, cells, d_gated, d_gates, d_bias, d_cells, n, start, num_words, before_start,
+            before.shape[1], sizes[0], d_cells.shape[1], d_bias.shape[1], cell_bound, **flags,
+        )  # fmt: skip
+        if step:  # what it did to the output before joins what came to that from outside
+            d_outputs[:, before_start : before_start + n].baddbmm_(d_gates[:, now], recurrent)
 
 
 @_lstmp_backward.register_fake
@@ -392,34 +343,6 @@ def _differentiate(ctx, *gradients):
 
 
 _lstmp.register_autograd(_differentiate, setup_context=_keep)
-
-
-@contextlib.contextmanager
-def _lanes(num_directions: int, num_rows: int, device: torch.device) -> Iterator[list[tuple[slice, Callable]]]:
-    """Which directions run together, and on which stream; what is queued after them waits for all."""
-    if num_rows < STREAM_ROWS:
-        yield [(slice(num_directions), contextlib.nullcontext)]
-        return
-    directions = [slice(number, number + 1) for number in range(num_directions)]
-    if device.type != "cuda":
-        yield [(direction, contextlib.nullcontext) for direction in directions]
-        return
-    main = torch.cuda.current_stream(device)
-    streams = [main, *(_side_stream(device, number) for number in range(1, num_directions))]
-    for side in streams[1:]:
-        side.wait_stream(main)
-    try:
-        yield [(of, functools.partial(torch.cuda.stream, own)) for of, own in zip(directions, streams, strict=True)]
-    finally:  # also after an error: memory that goes back to the main stream may still be in use
-        for side in streams[1:]:
-            main.wait_stream(side)
-
-
-@functools.cache
-def _side_stream(device: torch.device, number: int) -> torch.cuda.Stream:
-    """One stream a direction and device; a stream costs memory, so it is made once."""
-    del number
-    return torch.cuda.Stream(device)
 
 
 def _starts(sizes: Sequence[int]) -> list[int]:
@@ -455,8 +378,9 @@ def _bound(clip: float | None, dtype: torch.dtype = torch.float32) -> float:
     return float("inf") if clip is None else torch.tensor(clip, dtype=dtype).item()
 
 
-def _fuses(dtype: torch.dtype, cell_dim: int, most_cells: int) -> bool:
-    return dtype in FUSED_DTYPES and cell_dim <= most_cells
+def _fuses(dtype: torch.dtype, cell_dim: int, *, keeps: bool) -> bool:
+    """Whether one kernel makes the product and the gates; `keeps`: gradients are wanted."""
+    return dtype in FUSED_DTYPES and (cell_dim <= FUSED_CELLS or not keeps)
 
 
 def _is_fast(values: Tensor) -> bool:
@@ -469,13 +393,13 @@ def _terms(most: int, width: int) -> int:
     return max(16, min(most, triton.next_power_of_2(width)))
 
 
-def _forward_tile(device: torch.device) -> tuple[int, ...]:
-    return FORWARD_TILE if _shared_bytes(device) >= FORWARD_SHARED_BYTES else SMALLER_TILE
+def _many_cells_tile(device: torch.device) -> tuple[int, ...]:
+    return MANY_CELLS_TILE if _shared_bytes(device) >= MANY_CELLS_SHARED_BYTES else FORWARD_TILE
 
 
 @functools.cache
 def _shared_bytes(device: torch.device) -> int:
     """What one program may take of the shared memory; Triton's interpreter knows no bound."""
     if device.type != "cuda":
-        return FORWARD_SHARED_BYTES
+        return MANY_CELLS_SHARED_BYTES
     return triton.runtime.driver.active.utils.get_device_properties(device.index)["max_shared_mem"]

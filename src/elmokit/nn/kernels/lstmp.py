@@ -1,10 +1,10 @@
 # ruff: noqa: ANN001, ANN201, ANN202, D103 (kernel arguments are pointers and numbers; Triton reads no other types)
 """One step of an LSTM with projection as Triton kernels, forward and backward; `engines/triton.py` runs them.
 
-A program owns R rows and J cells of one direction. Where it FUSES, it multiplies by itself: going forward the inputs
+A program owns R rows and J cells of one direction. Where it FUSES, it multiplies by itself, going forward, the inputs
 and what the rows last said with its columns of the weights (the same J columns of each of the four gates, so that a
-tile is one wide product, and all gates of a cell come to lie in one thread), going back the gradient of the outputs
-with its rows of the projection. Elsewhere torch has made these products, and the kernel is what happens between them.
+tile is one wide product, and all gates of a cell come to lie in one thread). Elsewhere, and always going back, torch
+has made the products, and the kernel is what happens between them.
 Programs share what they read; each writes to its own tile alone, and where a place is read and then overwritten (gates,
 carried cells and their gradients, sums of the bias) it is by the same program: nothing depends on their order.
 
@@ -185,10 +185,9 @@ def clip_kernel(
 
 @triton.jit(do_not_specialize=BACKWARD_COUNTS)
 def backward_kernel(
-    gates, bias, projection, before, cells, outputs, d_outputs, d_gated, d_gates, d_bias, d_cells,
-    num_active, start, num_words, before_start, num_before, num_gated, num_rows, num_tiles, cell_clip, output_clip,
-    RAW: tl.constexpr, CLIPS: tl.constexpr, FUSES: tl.constexpr, FAST: tl.constexpr, LAST: tl.constexpr,
-    P: tl.constexpr, H: tl.constexpr, R: tl.constexpr, J: tl.constexpr, BK: tl.constexpr,
+    gates, bias, before, cells, d_gated, d_gates, d_bias, d_cells,
+    num_active, start, num_words, before_start, num_before, num_gated, num_rows, num_tiles, cell_clip,
+    RAW: tl.constexpr, FAST: tl.constexpr, LAST: tl.constexpr, H: tl.constexpr, R: tl.constexpr, J: tl.constexpr,
 ):  # fmt: skip
     direction = tl.program_id(2).to(tl.int64)
     first = tl.program_id(0) * R
@@ -204,7 +203,6 @@ def backward_kernel(
     d_cells += (direction * num_rows + first) * H
     gate = r * (4 * H) + columns[None, :]
     place = r * H + columns[None, :]
-    # Asked for before the product, so that they are under way while it is made.
     i_RJ, j_RJ, f_RJ, o_RJ = _loaded(gates + gate, mask, H, LAST)
     if RAW:
         before_RJ = tl.load(before + place, mask=mask, other=0.0, eviction_policy=LAST)
@@ -215,28 +213,8 @@ def backward_kernel(
         before_RJ = tl.load(before + place, mask=mask, other=0.0)  # the cell of the next step on the way
         cell_RJ = tl.load(cells + word * H + place, mask=mask, other=0.0, eviction_policy=LAST)
     d_cell_RJ = tl.load(d_cells + place, mask=mask, other=0.0)
-    if FUSES:
-        outputs += word * P
-        d_outputs += word * P
-        projection += direction * H * P
-        d_gated_RJ = tl.zeros((R, J), tl.float32)
-        for block in range(0, P, BK):
-            p = block + tl.arange(0, BK)
-            read = active
-            used = inside[:, None]
-            if P % BK != 0:
-                read = active & (p < P)[None, :]
-                used = inside[:, None] & (p < P)[None, :]
-            said = r * P + p[None, :]
-            d_output_RK = tl.load(d_outputs + said, mask=read, other=0.0)
-            if CLIPS:  # an output at its bound passes nothing on
-                output_RK = tl.load(outputs + said, mask=read, other=0.0).to(tl.float32)
-                d_output_RK = tl.where(tl.abs(output_RK) < output_clip, d_output_RK, 0.0).to(d_output_RK.dtype)
-            weight_JK = tl.load(projection + columns[:, None] * P + p[None, :], mask=used, other=0.0)
-            d_gated_RJ = tl.dot(d_output_RK, tl.trans(weight_JK), d_gated_RJ, input_precision="ieee")
-    else:
-        d_gated += (direction * num_gated + first) * H
-        d_gated_RJ = tl.load(d_gated + place, mask=mask, other=0.0).to(tl.float32)
+    d_gated += (direction * num_gated + first) * H
+    d_gated_RJ = tl.load(d_gated + place, mask=mask, other=0.0).to(tl.float32)
     tanh_RJ = _tanh(cell_RJ, FAST)
     kind = gates.dtype.element_ty
     # The gradient of the cell is carried from step to step in one place.
