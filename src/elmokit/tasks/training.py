@@ -178,7 +178,7 @@ def _epochs(
     for epoch in range(config.epochs):
         optimiser.begin_epoch(epoch)
         batches = _batches(sizes, config, epoch)
-        shown = tqdm(batches, desc=f"epoch {epoch + 1}", leave=False, disable=not progress)
+        shown = tqdm(batches, desc=f"epoch {epoch + 1}", leave=False, disable=None if progress else True)
         loss = _learn(model, ([train[place] for place in places] for places in shown), optimiser, weights)
         if not math.isfinite(loss):
             raise TrainingError(f"the loss of epoch {epoch + 1} is {loss}: try a smaller --learning-rate")
