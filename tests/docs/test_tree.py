@@ -39,3 +39,10 @@ def test_links_of_the_documentation_lead_somewhere():
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}, which does not exist"
+
+
+def test_every_page_is_in_the_index():
+    docs = ROOT / "docs"
+    pages = {str(page.relative_to(docs).with_suffix("")) for page in docs.rglob("*.md") if "_build" not in page.parts}
+    listed = (docs / "index.md").read_text(encoding="utf-8").split()
+    assert pages - {"index"} <= set(listed)
