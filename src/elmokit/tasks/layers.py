@@ -156,7 +156,9 @@ class LayerStore:
         with (
             self._file("layers.f16") as rows_file,
             self._file("index.bin") as index_file,
-            tqdm(total=sum(map(len, sentences)), desc="ELMo layers", unit="word", disable=None if progress else True) as bar,
+            tqdm(
+                total=sum(map(len, sentences)), desc="ELMo layers", unit="word", disable=None if progress else True
+            ) as bar,
         ):
             row = rows_file.tell() // (2 * self.width)
             waiting: list[np.ndarray] = []
