@@ -178,7 +178,7 @@ def tiny_cpu() -> TrainConfig:
         model=unclipped(ElmoConfig.tiny()),
         vocabulary_size=20_000,
         tokens=3_000_000,
-        tokens_per_batch=2_048,
+        tokens_per_batch=1_024,
         output="sampled",
         num_negatives=1_024,
         warmup_tokens=100_000,
