@@ -16,6 +16,7 @@ fastest.
 
 import argparse
 import ast
+import contextlib
 import importlib
 import os
 import sys
@@ -24,7 +25,7 @@ import time
 import torch
 from training_parts import milliseconds
 
-from elmokit.bench.device import library_lstm
+from elmokit.bench import device as device_bench
 from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Recurrence, engine_named
 
 # Rounding to 8 or 11 bits at every step; in float32 the order of sums, and products of TF32 where cuDNN takes them.
@@ -128,22 +129,25 @@ def check_all(device, small):
 
 
 def recorded(run):
-    """The same as one launch; `None` where it cannot be recorded.
-
-    Nothing that `run` computed before with gradients may be alive: autograd keeps the nodes of its leaves, and with
-    them the stream they were made on, which would be drawn into the recording and spoil it.
-    """
-    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-    side.wait_stream(torch.cuda.current_stream())
+    """The same as one launch; `None` where it cannot be recorded."""
     try:
-        with torch.cuda.stream(side):  # left also when recording fails, which `torch.cuda.graph` by itself does not do
-            run()
-            with torch.cuda.graph(graph, stream=side):
-                run()
+        return device_bench.recorded(run)
     except RuntimeError as error:
         print(f"not recorded: {str(error).splitlines()[0]}")
         return None
-    return graph.replay
+
+
+@contextlib.contextmanager
+def constants(module, changes):
+    """Other constants of a module for a while; compiled kernels follow, for they are arguments."""
+    before = {name: getattr(module, name) for name in changes}
+    for name, value in changes.items():
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(module, name, value)
 
 
 def layer(name, rows, words, shape, dtype, device):
@@ -151,7 +155,7 @@ def layer(name, rows, words, shape, dtype, device):
     sizes = [rows] * words
     problem = recurrences(sizes, rows, *shape, dtype, device, spread=0.5)
     if name == "nn.LSTM":
-        lstm = library_lstm(*shape, dtype, device)
+        lstm = device_bench.library_lstm(*shape, dtype, device)
         inputs = problem[0].inputs_ND.view(words, rows, shape[0]).requires_grad_()
         return lambda: [lstm(inputs)[0]], [inputs, *lstm.parameters()]
     clips = FREE if name == "cudnn" else USUAL

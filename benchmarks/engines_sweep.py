@@ -13,7 +13,6 @@ directions on one stream, what the cache is told. Open: how far the fused gates 
 """
 
 import concurrent.futures
-import contextlib
 import json
 import math
 import multiprocessing
@@ -52,17 +51,9 @@ def backward_variants(_):
 WAYS = {"forward": forward_variants, "backward": backward_variants}
 
 
-@contextlib.contextmanager
 def taken(settings):
     """The engine with these constants."""
-    before = {name: getattr(engine, name) for name in settings}
-    for name, value in settings.items():
-        setattr(engine, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(engine, name, value)
+    return engines.constants(engine, settings)
 
 
 def check(settings, shape, clips, dtype, device):

@@ -36,6 +36,7 @@ import torch
 from torch.nn import functional as F
 
 from elmokit.characters import scheme_for
+from elmokit.nn.kernels import stored_shares
 from elmokit.pretrain import building, stepping
 from elmokit.pretrain.corpus import EncodedCorpus
 from elmokit.pretrain.optim import build_optimizer
@@ -243,7 +244,7 @@ def steps(kit):
                 continue
             name = f"{preset} {output} {words}"
             most = {"MOST_OF_MEMORY": 0.25 * (output == "stored")}
-            with kit.guarded(f"steps {name}"), constants("stored_shares", most):
+            with kit.guarded(f"steps {name}"), engines.constants(stored_shares, most):
                 rows.append({"name": name, **one_preset(kit, preset, output, words, corpus)})
                 kit.found["steps"] = rows
     kit.say("| preset, output, words a step | words/s | ms a step | of it on the device | host | floor |")
@@ -364,20 +365,6 @@ def invented_corpus(folder, num_words, num_tokens):
     header |= {"vocabulary_size": num_words, "num_words": len(words), "coverage": 1.0, "sha256": "-", "settings": {}}
     (folder / "corpus.json").write_text(json.dumps(header))
     return EncodedCorpus.open(folder)
-
-
-@contextlib.contextmanager
-def constants(module, changes):
-    """Other constants of a module for a while; compiled kernels follow, for they are arguments."""
-    owner = importlib.import_module(MODULES[module])
-    before = {name: getattr(owner, name) for name in changes}
-    for name, value in changes.items():
-        setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(owner, name, value)
 
 
 def synchronise(kit):

@@ -30,7 +30,7 @@ from elmokit.config import ElmoConfig
 from elmokit.errors import InputError
 from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Recurrence, best_for, engine_named
 
-__all__ = ["library_lstm", "measured_on_device"]
+__all__ = ["library_lstm", "measured_on_device", "recorded"]
 
 Say = Callable[[str], None]
 
@@ -236,16 +236,25 @@ def _ways(run: Callable[[], None], device: torch.device) -> list[Callable[[], No
     """Launched one by one, and recorded as a CUDA graph where that can be done."""
     if device.type != "cuda":
         return [run]
-    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-    side.wait_stream(torch.cuda.current_stream())
     try:
-        with torch.cuda.stream(side):  # left also when recording fails, which `torch.cuda.graph` by itself does not do
-            run()
-            with torch.cuda.graph(graph, stream=side):
-                run()
+        return [run, recorded(run)]
     except RuntimeError:
         return [run]
-    return [run, graph.replay]
+
+
+def recorded(run: Callable[[], None]) -> Callable[[], None]:
+    """The same as one launch, a CUDA graph; a `RuntimeError` where it cannot be recorded.
+
+    Nothing that `run` computed before with gradients may be alive: autograd keeps the nodes of its leaves, and with
+    them the stream they were made on, which would be drawn into the recording and spoil it.
+    """
+    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):  # left also when recording fails, which `torch.cuda.graph` by itself does not do
+        run()
+        with torch.cuda.graph(graph, stream=side):
+            run()
+    return graph.replay
 
 
 # ---------------------------------------------------------------- training

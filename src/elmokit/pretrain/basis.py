@@ -6,7 +6,7 @@ models training ends with is chance. We take the one whose rows S⁻¹ w have th
 product of two vectors h S is then that of their logits over the vocabulary (less each one's mean), so two words are
 near when the model expects the same around them.
 
-Shapes: V words of the output layer, P width of an LSTM's outputs, H of its cells.
+Shapes: V words of the output layer, P width of an LSTM's outputs.
 """
 
 from __future__ import annotations
