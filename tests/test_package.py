@@ -33,7 +33,7 @@ def test_public_names_are_importable_and_nothing_else_is_public():
     tree = ast.parse((ROOT / "src/elmokit/__init__.py").read_text(encoding="utf-8"))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
     lazy = set(elmokit.__all__) - {"__version__"}
-    assert lazy == imported - {"annotations", "import_module", "TYPE_CHECKING", "version"}
+    assert lazy == imported - {"annotations", "import_module", "TYPE_CHECKING", "metadata"}
 
 
 def test_public_names_stand_in_the_all_of_their_module():
@@ -71,6 +71,11 @@ def test_import_neither_seeds_nor_chooses_a_device():
         "print(torch.equal(before, torch.get_rng_state()), torch.get_default_device(), torch.get_default_dtype())"
     )
     assert in_a_fresh_python(code).split() == ["True", "cpu", "torch.float32"]
+
+
+def test_a_checkout_that_is_not_installed_has_no_version():
+    code = "import importlib.metadata as m; m.distribution = lambda name: m.Distribution.from_name('no such package'); "
+    assert in_a_fresh_python(code + "import elmokit; print(elmokit.__version__)").strip() == "unknown"
 
 
 def test_versions_agree():

@@ -83,9 +83,12 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 def __getattr__(name: str) -> object:
     """Import a public name on its first use (PEP 562)."""
     if name == "__version__":
-        from importlib.metadata import version
+        from importlib import metadata
 
-        value: object = version("elmokit")
+        try:
+            value: object = metadata.version("elmokit")
+        except metadata.PackageNotFoundError:  # run from a checkout that is not installed
+            value = "unknown"
     elif name in _HOME_OF:
         value = getattr(import_module(_HOME_OF[name]), name)
     else:

@@ -87,9 +87,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(arguments: list[str]) -> int:
     if arguments[:1] == ["--version"]:
-        from importlib.metadata import version  # a quarter of the time of `elmo --help`, which does not need it
+        import elmokit  # whose version takes a quarter of the time of `elmo --help`, which does not need it
 
-        sys.stdout.write(f"elmo {version('elmokit')}\n")
+        sys.stdout.write(f"elmo {elmokit.__version__}\n")
         return 0
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.stdout.write(SUMMARY + "\n")

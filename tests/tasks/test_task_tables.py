@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from elmokit.tasks.arguments import parsed
+
 RECIPE = Path(__file__).parents[2] / "recipes/task_tables.py"
+PLAN = RECIPE.with_name("task_tables_plan.txt")
 NAMES = "Ann I-PER\nwent O\nto O\nRome I-LOC\n\nBob I-PER\nslept O\n"
 
 
@@ -31,18 +34,18 @@ def test_a_grid_is_run_once_and_written(tables, tmp_path, random_model, capsys):
     arguments += ["--", "--epochs", "1", "--set", "hidden=4", "--character-filters", "8"]
     assert tables.main(arguments) == 0
     shown = capsys.readouterr().out
-    assert "14 runs, 14 of them to do" in shown  # glove, elmo, random, top, l2-1, at-both, at-output; two seeds
+    assert "16 runs, 16 of them to do" in shown  # glove, elmo, random, words, top, l2-1, at-both, at-output; two seeds
     text = (tmp_path / "out/tables.md").read_text(encoding="utf-8")
     assert "### Baseline and ELMo" in text
     assert "90.15 → 92.22 (21 %)" in text
     assert "±" in text
     found = json.loads((tmp_path / "out/results.json").read_text(encoding="utf-8"))
-    assert set(found["ner"]) == {"glove", "elmo", "random", "top", "l2-1", "at-both", "at-output"}
+    assert set(found["ner"]) == {"glove", "elmo", "random", "words", "top", "l2-1", "at-both", "at-output"}
     assert [run["seed"] for run in found["ner"]["elmo"]] == [0, 1]
     assert found["ner"]["glove"][0]["config"]["inputs"]["elmo"] is None
     assert found["ner"]["top"][0]["config"]["inputs"]["elmo_layers"] == "top"
     assert tables.main(arguments) == 0
-    assert "14 runs, 0 of them to do" in capsys.readouterr().out
+    assert "16 runs, 0 of them to do" in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -114,8 +117,22 @@ def test_numbers_of_the_tables(tables):
 
 def test_the_options_of_variants(tables):
     assert tables.options_of("glove", "m") == ["--elmo", "none"]
-    assert tables.options_of("elmo-share-0.01", "m") == ["--elmo", "m", "--share", "0.01"]
+    assert tables.options_of("elmo-share-0.01", "m")[:4] == ["--elmo", "m", "--share", "0.01"]
+    assert tables.options_of("words", "m") == ["--elmo", "none", "--character-filters", "0"]
     assert tables.options_of("at-both", "m")[-2:] == ["--elmo-at", "both"]
     assert tables.place_variant("ner", "input") == "elmo"
     assert tables.Run("ner", "glove-share-0.1", 0).size == tables.Run("ner", "elmo-share-0.1", 1).size == "ner0.1"
     assert tables.place_variant("ner", "output") == "at-output"
+
+
+def test_the_plan_holds_every_run(tables, tmp_path):
+    """Each line of it is a command that can be read, and together they are the tables."""
+    names = ["--data", str(tmp_path), "--vectors", "v.txt", "--elmo", "m", "-o", str(tmp_path), "--seeds", "0"]
+    given = tables.parsed(["six", "layers", "placement", "samples", *names])
+    planned = tables.read_plan(PLAN)
+    assert set(tables.planned(given)) <= set(planned)
+    for run in planned:
+        share = run.variant.partition("-share-")[2]
+        _, training, _ = parsed(run.arguments(given))
+        assert training.share == float(share or 1), run
+        assert not share or (training.epochs, training.batch_size) == tables.SHARE_OPTIONS[share]

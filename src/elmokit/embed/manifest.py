@@ -7,12 +7,12 @@ Whatever can change a byte of the output is in it, the weights as a hash.
 from __future__ import annotations
 
 import hashlib
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 
+import elmokit
 from elmokit.embed.embedder import Embedder
 from elmokit.errors import InputError
 from elmokit.model import Elmo
@@ -33,7 +33,7 @@ def job_manifest(embedder: Embedder, *, tokenised: bool, **choices: str | int | 
     segmenter = embedder.segmenter
     kind = type(segmenter)
     name = getattr(segmenter, "__qualname__", kind.__qualname__)  # a function has a name of its own
-    model_hash, version = fingerprint(embedder.elmo), _version()
+    model_hash, version = fingerprint(embedder.elmo), elmokit.__version__
     settings = {
         "job_version": JOB_VERSION,
         "elmokit": version,
@@ -76,10 +76,3 @@ def fingerprint(elmo: Elmo) -> str:
         digest.update(name.encode())
         digest.update(memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()))
     return digest.hexdigest()
-
-
-def _version() -> str:
-    try:
-        return metadata.version("elmokit")
-    except metadata.PackageNotFoundError:  # run from a checkout that is not installed
-        return "unknown"

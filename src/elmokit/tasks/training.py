@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib import metadata
 from os import PathLike
 from typing import Any
 
@@ -26,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+import elmokit
 from elmokit.errors import InputError, TrainingError
 from elmokit.tasks.base import TaskModel, like_sizes
 from elmokit.tasks.config import TrainingConfig
@@ -114,7 +114,7 @@ def train_task(
     results = Results(model.name, model.config.to_dict(), dataclasses.asdict(config), model.metric)
     results.num_train = len(train)
     results.device = torch.cuda.get_device_name(place) if place.type == "cuda" else "cpu"
-    results.versions = {"elmokit": _version("elmokit"), "torch": torch.__version__, "python": sys.version.split()[0]}
+    results.versions = {"elmokit": elmokit.__version__, "torch": torch.__version__, "python": sys.version.split()[0]}
     if layers_folder is not None:
         results.layers_seconds = fill_layers(model, [*train, *dev, *test], layers_folder, progress=progress)
     ends = started + 60 * config.minutes if config.minutes else math.inf
@@ -281,10 +281,3 @@ def _tensor_cores(place: torch.device) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:  # run from a checkout that is not installed
-        return "unknown"
