@@ -35,6 +35,7 @@ __all__ = ["library_lstm", "measured_on_device", "recorded"]
 Say = Callable[[str], None]
 
 ROWS, WORDS = (512, 1024), 20
+WARM_UP = 0.3  # seconds, on a GPU
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 CLIPS = Clips(3.0, 3.0)
 OUTPUTS = ("sampled", "full")
@@ -335,8 +336,14 @@ def _dtypes(device: torch.device) -> dict[str, torch.dtype]:
 
 
 def _seconds(run: Callable[[], None], device: torch.device, runs: int) -> float:
-    for _ in range(2):
+    """The median after a warm-up: kernels are compiled in it, and the clocks of a GPU that idled meanwhile rise again."""
+    run()
+    _wait(device)
+    start = time.perf_counter()
+    run()
+    while device.type == "cuda" and time.perf_counter() - start < WARM_UP:
         run()
+        _wait(device)
     times = []
     for _ in range(runs):
         _wait(device)
