@@ -336,7 +336,7 @@ def _dtypes(device: torch.device) -> dict[str, torch.dtype]:
 
 
 def _seconds(run: Callable[[], None], device: torch.device, runs: int) -> float:
-    """The median after a warm-up: kernels are compiled in it, and the clocks of a GPU that idled meanwhile rise again."""
+    """The median after a warm-up, in which kernels are compiled and the clocks of an idle GPU rise again."""
     run()
     _wait(device)
     start = time.perf_counter()
