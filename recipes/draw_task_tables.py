@@ -19,15 +19,16 @@ NAMES = {WITHOUT: "GloVe and characters", RANDOM: "+ untrained ELMo", WITH: "+ E
 COLOURS = {WITHOUT: "#a0a0a0", RANDOM: "#edae49", WITH: "#1f5f99"}
 
 
-def main():
+def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
     parser.add_argument("folder", type=Path)
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
     found = json.loads(asked.results.read_text(encoding="utf-8"))
     draw_six({task: found[task] for task in SETS if task in found}, asked.folder / "six.svg")
     few = [task for task in SETS if share_variant(WITH, SHARES[0]) in found.get(task, {})]
-    draw_samples(found, few, asked.folder / "samples.svg")
+    if few:
+        draw_samples(found, few, asked.folder / "samples.svg")
     draw_epochs({task: found[task] for task in SETS if task in found}, asked.folder / "epochs.svg")
 
 
@@ -44,7 +45,7 @@ def draw_six(found, path):
             heights, spreads = zip(*numbers, strict=True)
             bars = axes.bar(kinds, heights, yerr=spreads, color=[COLOURS[kind] for kind in kinds], capsize=3)
             axes.bar_label(bars, labels=[f"{height:.1f}" for height in heights], padding=3, fontsize=8)
-            span = max(heights) - min(heights)
+            span = max(heights) - min(heights) or 1
             axes.set_ylim(min(heights) - span, max(map(sum, zip(heights, spreads, strict=True))) + 0.3 * span)
             axes.set_xticks([])
             axes.set_title(task + ("" if "test" in SETS[task].files else " (dev)"), fontsize=9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,18 @@ PLAN = RECIPE.with_name("task_tables_plan.txt")
 NAMES = "Ann I-PER\nwent O\nto O\nRome I-LOC\n\nBob I-PER\nslept O\n"
 
 
-@pytest.fixture
-def tables(monkeypatch):
-    spec = importlib.util.spec_from_file_location("task_tables", RECIPE)
+def loaded(path, monkeypatch):
+    """A recipe as a module, which other recipes can import while the test runs."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(__import__("sys").modules, "task_tables", module)
+    monkeypatch.setitem(sys.modules, path.stem, module)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def tables(monkeypatch):
+    return loaded(RECIPE, monkeypatch)
 
 
 def test_a_grid_is_run_once_and_written(tables, tmp_path, random_model, capsys):
@@ -136,3 +142,21 @@ def test_the_plan_holds_every_run(tables, tmp_path):
         _, training, _ = parsed(run.arguments(given))
         assert training.share == float(share or 1), run
         assert not share or (training.epochs, training.batch_size) == tables.SHARE_OPTIONS[share]
+
+
+def test_pictures_of_the_tables(tables, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+
+    def runs(score, num_train):
+        scores = {"f1": score}
+        return [{"dev": scores, "test": scores, "history": [score / 2, score], "num_train": num_train}] * 2
+
+    found = {
+        kind if share == 1 else tables.share_variant(kind, share): runs(score * (1 + share) / 2, round(1000 * share))
+        for kind, score in (("glove", 0.8), ("random", 0.7), ("elmo", 0.9))
+        for share in tables.SHARES
+    }
+    (tmp_path / "results.json").write_text(json.dumps({"ner": found, "srl": {"elmo": runs(0.5, 9)}}), encoding="utf-8")
+    loaded(RECIPE.with_name("draw_task_tables.py"), monkeypatch).main([str(tmp_path / "results.json"), str(tmp_path)])
+    for name, said in (("six", "score, %"), ("samples", "sentences learned from"), ("epochs", "epoch")):
+        assert said in (tmp_path / f"{name}.svg").read_text(encoding="utf-8")
