@@ -224,7 +224,7 @@ def _keep_config(folder: Path, settings: dict[str, Any], model_folder: Path) -> 
         folder.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(".tmp")
         temporary.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-        temporary.rename(path)
+        temporary.replace(path)
     except OSError as problem:
         raise OutputError(f"{folder} cannot be written: {problem.strerror or problem}") from problem
     return changed

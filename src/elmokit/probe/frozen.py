@@ -77,8 +77,8 @@ def one_span_a_word(sentences: Sequence[Sequence[str]]) -> list[Span]:
 def kept_in(folder: Path | None) -> Iterator[Path]:
     """The folder to keep vectors in, made if need be; without one, a temporary folder that goes away."""
     if folder is None:
-        with tempfile.TemporaryDirectory(prefix="elmo-probe-") as temporary:
-            yield Path(temporary)
+        with tempfile.TemporaryDirectory(prefix="elmo-probe-", ignore_cleanup_errors=True) as temporary:
+            yield Path(temporary)  # Windows does not remove files that are still mapped
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
