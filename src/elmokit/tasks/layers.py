@@ -31,6 +31,7 @@ from elmokit.embed.embedder import Embedder
 from elmokit.embed.manifest import fingerprint
 from elmokit.errors import CheckpointError, OutputError
 from elmokit.io import bundled_names
+from elmokit.io.atomic import replace_text
 from elmokit.model import Elmo
 from elmokit.tasks.moving import moved
 
@@ -154,9 +155,7 @@ class LayerStore:
 
     def _compute(self, keys: list[bytes], sentences: list[Sequence[str]], *, progress: bool) -> None:
         if not self._header.exists():
-            temporary = self._header.with_suffix(".tmp")
-            temporary.write_text(json.dumps(self._facts), encoding="utf-8")
-            temporary.replace(self._header)
+            replace_text(self._header, json.dumps(self._facts))
         embedder = Embedder(self.source.elmo, device=self.device)
         with (
             self._file("layers.f16") as rows_file,
