@@ -19,11 +19,11 @@ import ast
 import contextlib
 import importlib
 import os
+import statistics
 import sys
 import time
 
 import torch
-from training_parts import milliseconds
 
 from elmokit.bench import device as device_bench
 from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Recurrence, engine_named
@@ -183,6 +183,21 @@ def time_layer(name, rows, words, shape, dtype, device, repeats):
         replay = recorded(function)
         found += [milliseconds(function, repeats), milliseconds(replay, repeats) if replay else float("nan")]
     return found
+
+
+def milliseconds(run, repeats=20, warmup=5):
+    """Median by CUDA events."""
+    for _ in range(warmup):
+        run()
+    times = []
+    for _ in range(repeats):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        run()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end))
+    return statistics.median(times)
 
 
 def time_all(device, repeats):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import platform
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,21 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 if "ELMOKIT_KERNELS" not in os.environ:
     os.environ["ELMOKIT_KERNELS"] = tempfile.mkdtemp(prefix="elmokit-kernels-")
     atexit.register(shutil.rmtree, os.environ["ELMOKIT_KERNELS"], ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def renames_as_on_windows() -> Iterator[None]:
+    """`Path.rename` refuses to replace a file, so that whoever means to says `Path.replace`, which works everywhere."""
+    rename = Path.rename
+
+    def strictly(self: Path, target: str | os.PathLike[str]) -> Path:
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, "exists, and Windows does not rename over it", str(target))
+        return rename(self, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "rename", strictly)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ MODULES = sorted(
     ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
     for path in (ROOT / "src").rglob("*.py")
 )
+NOT_EVERYWHERE = ("fcntl", "grp", "pwd", "resource", "termios", "triton")
 HEAVY = ("torch", "numpy", "pyarrow", "h5py", "huggingface_hub", "safetensors", "tyro", "regex")
 
 
@@ -52,6 +53,19 @@ def test_every_module_declares_its_names(module):
     assert loaded.__doc__
     for name in loaded.__all__:
         assert hasattr(loaded, name)
+
+
+def test_only_gpu_kernels_need_what_windows_and_macos_lack():
+    code = (
+        "import importlib, sys, torch\n"
+        f"sys.modules.update(dict.fromkeys({NOT_EVERYWHERE!r}))\n"
+        f"for module in {MODULES!r}:\n"
+        "    try: importlib.import_module(module)\n"
+        "    except ImportError as problem: print(module, problem.name)\n"
+    )
+    missing = dict(line.split() for line in in_a_fresh_python(code).splitlines())
+    assert set(missing.values()) == {"triton"}
+    assert all(module.startswith(("elmokit.nn.engines.triton", "elmokit.nn.kernels.")) for module in missing)
 
 
 def test_import_pulls_in_nothing_heavy():

@@ -10,6 +10,7 @@ import pytest
 
 from elmokit.errors import InputError, OutputError
 from elmokit.io import load, native, save
+from elmokit.io.atomic import replace_text
 
 
 def listing(path):
@@ -21,6 +22,18 @@ def test_missing_parents_are_made(random_checkpoint, tmp_path):
     assert listing(tmp_path / "a") == ["b", "b/model"] + [
         f"b/model/{name}" for name in ("README.md", "config.json", "model.safetensors")
     ]
+
+
+def test_a_small_file_is_replaced_or_stays(tmp_path):
+    replace_text(tmp_path / "note.json", "1")
+    replace_text(tmp_path / "note.json", "2")
+    with pytest.raises(UnicodeEncodeError):
+        replace_text(tmp_path / "note.json", "\ud800")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder"):
+        replace_text(tmp_path / "folder", "3")
+    assert (tmp_path / "note.json").read_text(encoding="utf-8") == "2"
+    assert listing(tmp_path) == ["folder", "note.json"]
 
 
 def test_an_empty_folder_may_be_filled(random_checkpoint, tmp_path):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
 
 import numpy as np
 import pytest
@@ -81,7 +83,7 @@ def test_lost_rows_are_an_error(tmp_path):
 
 
 def test_several_share_a_store(tmp_path):
-    """Threads with a store each, like processes: the lock belongs to an open file."""
+    """Threads with a store each, like processes: every `add` has a lock of its own."""
     model = source()  # made once: torch's random numbers, from which it is drawn, are shared by all threads
     with ThreadPoolExecutor(4) as pool:
         parts = [SENTENCES[:3], SENTENCES[1:], SENTENCES, SENTENCES[::-1]]
@@ -90,6 +92,21 @@ def test_several_share_a_store(tmp_path):
     store = LayerStore(tmp_path, source())
     assert all(words in store for words in SENTENCES)
     assert (store.folder / "index.bin").stat().st_size == RECORD.itemsize * 4
+
+
+def test_a_killed_process_leaves_no_lock_behind(tmp_path):
+    store = LayerStore(tmp_path, source())
+    hold = "lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print('held', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", f"import filelock, sys; {hold}", str(store.folder / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as other:
+        assert other.stdout.read(4) == b"held"
+        with ThreadPoolExecutor(1) as pool:
+            adding = pool.submit(store.add, SENTENCES)
+            with pytest.raises(TimeoutError):
+                adding.result(timeout=0.3)  # it waits
+            assert not (store.folder / "index.bin").exists()
+            other.kill()
+            assert adding.result(timeout=60) == 4
 
 
 def test_which_models_travel(tmp_path, random_model):

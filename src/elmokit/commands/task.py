@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, say, warn
+from elmokit.commands.base import DEFAULT_MODEL, Command, option_of, say, warn
 from elmokit.settings import Setting
 from elmokit.tasks import TASKS
 from elmokit.tasks.arguments import common_settings, configured
@@ -49,17 +49,6 @@ Device = Annotated[
 ElmoAgain = Annotated[str | None, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="(default: as it was trained)")]
 
 
-def _option(setting: Setting) -> tuple[str, Any, Any]:
-    """A setting as an option that is read as text, `None` unless given."""
-    about = tyro.conf.arg(
-        name=setting.name.replace("_", "-"),
-        metavar=setting.metavar,
-        help=setting.help[0].upper() + setting.help[1:],
-        help_behavior_hint=f"(default: {_shown(setting)})",
-    )
-    return setting.name, Annotated[str | None, about], field(default=None)
-
-
 def _shown(setting: Setting) -> str:
     """The usual value, as it would be written on the command line; tasks may have their own."""
     if setting.name == "elmo":
@@ -74,7 +63,8 @@ def _shown(setting: Setting) -> str:
     return shown if setting.name in ("vectors", "seed", "share") or setting.choices else f"{shown} or the task's own"
 
 
-Settings: Any = make_dataclass("Settings", [_option(setting) for setting in common_settings()], frozen=True)
+OPTIONS = [option_of(setting, hint=f"default: {_shown(setting)}") for setting in common_settings()]
+Settings: Any = make_dataclass("Settings", OPTIONS, frozen=True)
 Settings.__doc__ = "What a word is known by, and how the model learns."
 
 

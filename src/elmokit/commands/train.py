@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from elmokit.commands.base import Command
+from elmokit.commands.base import Command, option_of
 from elmokit.pretrain.arguments import configured, settings
 from elmokit.pretrain.recipes import RECIPES
 from elmokit.settings import Setting
@@ -23,17 +23,6 @@ __all__ = ["Train"]
 
 
 DEFAULT_RECIPE = "small"
-
-
-def _option(setting: Setting) -> tuple[str, Any, Any]:
-    """A setting as an option that is read as text, `None` unless given."""
-    about = tyro.conf.arg(
-        name=setting.name.replace("_", "-"),
-        metavar=setting.metavar,
-        help=setting.help[0].upper() + setting.help[1:],
-        help_behavior_hint=f"({DEFAULT_RECIPE}: {_shown(setting)})",
-    )
-    return setting.name.replace(".", "_of_"), Annotated[str | None, about], field(default=None)
 
 
 def _shown(setting: Setting) -> str:
@@ -45,7 +34,8 @@ def _shown(setting: Setting) -> str:
     return json.dumps(value) if isinstance(value, tuple) else str(value).lower()
 
 
-Settings: Any = make_dataclass("Settings", [_option(setting) for setting in settings()], frozen=True)
+OPTIONS = {setting.name: option_of(setting, hint=f"{DEFAULT_RECIPE}: {_shown(setting)}") for setting in settings()}
+Settings: Any = make_dataclass("Settings", OPTIONS.values(), frozen=True)
 Settings.__doc__ = "The settings of a TrainConfig and of its model, as text."
 
 
@@ -98,7 +88,7 @@ class Train(Command):
 
     def run(self) -> None:
         """Train, telling how it goes."""
-        given = {setting.name: getattr(self.settings, _option(setting)[0]) for setting in settings()}
+        given = {name: getattr(self.settings, option) for name, (option, _, _) in OPTIONS.items()}
         config = configured(self.recipe, given)
         from elmokit.pretrain.train import train
 

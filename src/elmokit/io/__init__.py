@@ -6,7 +6,7 @@
 - `manylangs`: ELMoForManyLangs, config.json + *.dic + *.pkl
 - `checkpoint`: what they all return, and the shapes that a config implies
 - `text_files`: the JSON and the word lists beside the weights
-- `atomic`: a folder appears complete or not at all
+- `atomic`: a folder, or a small file, appears complete or not at all
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A folder that appears complete or not at all.
+"""A folder, or a small file of text, that appears complete or not at all.
 
 A destination arrives; a temporary sibling folder is handed to the writer, and takes the destination's name once
 the writer is done and its files have reached the disk. Any failure removes it and leaves what was there before.
@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 
 from elmokit.errors import OutputError
 
-__all__ = ["new_folder"]
+__all__ = ["new_folder", "replace_text"]
 
 
 @contextmanager
@@ -48,6 +48,17 @@ def new_folder(dest: Path, *, replaces: Collection[str] | None = None) -> Iterat
                 parent.rmdir()
         if isinstance(problem, (OSError, SafetensorError)) and not isinstance(problem, OutputError):
             raise OutputError(f"{dest}: cannot be written: {_reason(problem)}; nothing was left there") from problem
+        raise
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a small file at once: whoever is killed meanwhile, or finds the disk full, leaves the one before it."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
         raise
 
 

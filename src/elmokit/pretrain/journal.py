@@ -39,7 +39,7 @@ class Journal:
         kept = [line for line in self.path.read_text(encoding="utf-8").splitlines() if _is_by(line, step)]
         temporary = self.path.with_suffix(".tmp")
         self._write(temporary, "w", "".join(line + "\n" for line in kept))
-        temporary.rename(self.path)
+        temporary.replace(self.path)
 
     def add(self, line: dict[str, Any]) -> None:
         """Write one line."""

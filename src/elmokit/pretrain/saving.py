@@ -44,7 +44,7 @@ class Checkpoints:
                 torch.save(dict(values), file)
                 file.flush()
                 os.fsync(file.fileno())
-            temporary.rename(path)
+            temporary.replace(path)
         except (OSError, RuntimeError) as problem:  # torch reports a full disk as a RuntimeError
             temporary.unlink(missing_ok=True)
             raise OutputError(

@@ -220,7 +220,7 @@ def serve() -> None:
     segmenting: Segmenting = pickle.load(sys.stdin.buffer)
     gc.disable()  # looking for cycles among a million new words a second takes a third of the time
     # The parent closes our input when it is done, and both pipes are broken when it was killed.
-    with suppress(EOFError, BrokenPipeError):
+    with suppress(EOFError, OSError):  # to Windows a broken pipe is an argument that is not valid
         for number in count(1):
             data: bytes = pickle.load(sys.stdin.buffer)
             pickle.dump(_answer(data, segmenting), answers, protocol=5)

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from elmokit.errors import ConfigError, ElmoError, OutputError, TrainingError
+from elmokit.io.atomic import replace_text
 from elmokit.io.text_files import read_json
 from elmokit.pretrain.corpus import EncodedCorpus
 from elmokit.pretrain.encoding import encode_corpus
@@ -222,9 +223,7 @@ def _keep_config(folder: Path, settings: dict[str, Any], model_folder: Path) -> 
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-        temporary.rename(path)
+        replace_text(path, json.dumps(values, indent=2) + "\n")
     except OSError as problem:
         raise OutputError(f"{folder} cannot be written: {problem.strerror or problem}") from problem
     return changed

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from elmokit.errors import InputError, OutputError
+from elmokit.io.atomic import replace_text
 from elmokit.probe.sources import Row, Source
 
 __all__ = ["Frozen", "Span", "freeze", "kept_in", "one_span_a_word"]
@@ -77,8 +78,8 @@ def one_span_a_word(sentences: Sequence[Sequence[str]]) -> list[Span]:
 def kept_in(folder: Path | None) -> Iterator[Path]:
     """The folder to keep vectors in, made if need be; without one, a temporary folder that goes away."""
     if folder is None:
-        with tempfile.TemporaryDirectory(prefix="elmo-probe-") as temporary:
-            yield Path(temporary)
+        with tempfile.TemporaryDirectory(prefix="elmo-probe-", ignore_cleanup_errors=True) as temporary:
+            yield Path(temporary)  # Windows does not remove files that are still mapped
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -161,9 +162,7 @@ def _fill(
                 layers_LND[:, place] = vectors_LD
                 place += 1
             layers_LND.flush()
-            partial = note.with_suffix(".tmp")
-            partial.write_text(json.dumps({"sentences": end}), encoding="utf-8")
-            partial.replace(note)
+            replace_text(note, json.dumps({"sentences": end}))
             bar.update(end - begin)
 
 

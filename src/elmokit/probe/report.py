@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from elmokit.errors import OutputError
+from elmokit.io.atomic import replace_text
 
 __all__ = ["Report", "check_writable", "versions", "write_json"]
 
@@ -87,10 +88,7 @@ def check_writable(path: Path) -> None:
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """Write a JSON object; the file appears complete or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        partial.write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-        partial.replace(path)
+        replace_text(path, json.dumps(values, ensure_ascii=False, indent=1) + "\n")
     except OSError as problem:
-        partial.unlink(missing_ok=True)
         raise OutputError(f"{path}: cannot be written: {problem.strerror}") from problem

@@ -11,11 +11,9 @@ Shapes: L layers, B batch, W words, D width, R rows.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from typing import BinaryIO
 
 import numpy as np
 import torch
+from filelock import FileLock
 from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
@@ -32,6 +31,7 @@ from elmokit.embed.embedder import Embedder
 from elmokit.embed.manifest import fingerprint
 from elmokit.errors import CheckpointError, OutputError
 from elmokit.io import bundled_names
+from elmokit.io.atomic import replace_text
 from elmokit.model import Elmo
 from elmokit.tasks.moving import moved
 
@@ -120,6 +120,8 @@ class LayerStore:
         self.device = torch.device(device or "cpu")
         self.folder = Path(folder) / source.fingerprint
         self.width = source.num_layers * source.dim
+        self._header = self.folder / "store.json"
+        self._facts = {"layers": source.num_layers, "dim": source.dim, "format_version": 1}
         self._places: dict[bytes, tuple[int, int]] = {}
         self._mapped_RF = self._rows_RF = torch.empty(0)
         self._open()
@@ -129,7 +131,7 @@ class LayerStore:
 
     def add(self, sentences: Iterable[Sequence[str]], *, progress: bool = False) -> int:
         """Compute the layers of those sentences that are not here yet; how many that were."""
-        with self._locked():
+        with FileLock(self.folder / "lock"):  # the system's own: it goes with the process that held it
             self._open()  # another process may have added some meanwhile
             missing = {_key(words): words for words in sentences if words not in self}
             if missing:
@@ -152,6 +154,8 @@ class LayerStore:
         return layers_BWLD.permute(2, 0, 1, 3)
 
     def _compute(self, keys: list[bytes], sentences: list[Sequence[str]], *, progress: bool) -> None:
+        if not self._header.exists():
+            replace_text(self._header, json.dumps(self._facts))
         embedder = Embedder(self.source.elmo, device=self.device)
         with (
             self._file("layers.f16") as rows_file,
@@ -180,11 +184,7 @@ class LayerStore:
     def _open(self) -> None:
         """Read the index, and map the rows it speaks of; what a kill left behind is cut off by the next `add`."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        header = self.folder / "store.json"
-        facts = {"layers": self.source.num_layers, "dim": self.source.dim, "format_version": 1}
-        if not header.exists():
-            _write_small(header, json.dumps(facts))
-        elif json.loads(header.read_text(encoding="utf-8")) != facts:
+        if self._header.exists() and json.loads(self._header.read_text(encoding="utf-8")) != self._facts:
             raise CheckpointError(
                 f"{self.folder}: a store of another kind of layers; remove it, or name another folder"
             )
@@ -218,12 +218,6 @@ class LayerStore:
         return self._rows_RF
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with (self.folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
-    @contextmanager
     def _file(self, name: str) -> Iterator[BinaryIO]:
         """A file to append to, cut back to what the index speaks of."""
         num_rows = max((start + length for start, length in self._places.values()), default=1)
@@ -246,12 +240,6 @@ def _write(rows_file: BinaryIO, index_file: BinaryIO, rows: list[np.ndarray], re
             file.write(part.tobytes())
         file.flush()
         os.fsync(file.fileno())
-
-
-def _write_small(path: Path, text: str) -> None:
-    temporary = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
 
 
 def _key(words: Sequence[str]) -> bytes:
