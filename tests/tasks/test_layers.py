@@ -12,7 +12,7 @@ import torch
 
 from elmokit import Elmo, ElmoConfig, Embedder
 from elmokit.config import CharConfig, LstmConfig
-from elmokit.errors import CheckpointError
+from elmokit.errors import CheckpointError, InputError
 from elmokit.tasks.layers import RECORD, ElmoSource, LayerStore, open_elmo
 
 CONFIG = ElmoConfig(CharConfig(filters=((1, 8),), num_highways=1), lstm=LstmConfig(cell_dim=16, projection_dim=8))
@@ -45,6 +45,14 @@ def test_a_store_is_found_again_by_the_same_model_only(tmp_path):
     assert again.gather(SENTENCES[:1]) is not None
     other = ElmoSource(Elmo.random(CONFIG, seed=1, num_mixes=0), "random", travels=True)
     assert SENTENCES[0] not in LayerStore(tmp_path, other)
+
+
+def test_values_beyond_float16_are_an_error(tmp_path):
+    broken = source()
+    with torch.no_grad():
+        broken.elmo.encoder.projection.bias.fill_(1e6)
+    with pytest.raises(InputError, match="'hello' has layers with values that no float16 holds"):
+        LayerStore(tmp_path, broken).add([["hello"]])
 
 
 def test_words_are_not_joined_by_accident(tmp_path):

@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.manifest import fingerprint
-from elmokit.errors import CheckpointError, OutputError
+from elmokit.errors import CheckpointError, InputError, OutputError
 from elmokit.io import bundled_names
 from elmokit.io.atomic import replace_text
 from elmokit.model import Elmo
@@ -172,6 +172,11 @@ class LayerStore:
                     length = layers_LWD.shape[1]
                     # By torch, which rounds four times as fast as numpy does.
                     halves_LWD = torch.from_numpy(layers_LWD).half()
+                    if not halves_LWD.isfinite().all():
+                        raise InputError(
+                            f"the sentence {' '.join(sentences[place])[:60]!r} has layers with values that no float16 "
+                            "holds, in which they are kept: is the model whole?"
+                        )
                     waiting.append(halves_LWD.transpose(0, 1).reshape(length, self.width).numpy())
                     records.append((keys[place], row, length))
                     row += length
