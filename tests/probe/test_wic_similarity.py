@@ -92,7 +92,8 @@ def test_similarity_leaves_out_what_a_table_has_not(desk, spelled):
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"), [("dog cat\n", "pairs.txt:1:"), ("\ndog cat 5\n", "at least two pairs")]
+    ("text", "complaint"),
+    [("dog cat\n", "pairs.txt:1:"), ("a b nan\n", "pairs.txt:1:"), ("\ndog cat 5\n", "at least two pairs")],
 )
 def test_bad_ratings_are_refused(text, complaint, tmp_path):
     (tmp_path / "pairs.txt").write_text(text, encoding="utf-8")
