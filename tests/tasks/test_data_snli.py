@@ -70,9 +70,9 @@ def test_tables_without_names_or_labels(tmp_path, text, label):
 
 @pytest.mark.parametrize("asked", ["s1.dev", "s2.dev", "labels.dev"])
 def test_parallel_files_are_split_at_blanks_only(tmp_path, asked):
-    written(tmp_path, "Do n't ! !\nx \n", "s1.dev")
-    written(tmp_path, "don't\ny\n", "s2.dev")
-    written(tmp_path, "Neutral\n-\n", "labels.dev")
+    written(tmp_path, "Do n't ! !\nx \n\n", "s1.dev")
+    written(tmp_path, "don't\ny\n\n", "s2.dev")
+    written(tmp_path, "Neutral\n-\n \n", "labels.dev")
     assert list(read_pairs(tmp_path / asked)) == [
         PairExample(["Do", "n't", "!", "!"], ["don't"], "neutral", source=f"{tmp_path / 's1.dev'}:1")
     ]

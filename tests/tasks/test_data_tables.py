@@ -56,6 +56,11 @@ def test_commas_are_no_tabs(tmp_path):
         Classifier.read(path, config=ClassifyConfig(), problems=Problems())
 
 
+def test_standard_input_is_not_read_twice():
+    with pytest.raises(InputError, match="its format must be told when training: --set format=tsv"):
+        Classifier.read("-", config=ClassifyConfig(), problems=Problems())
+
+
 def test_json_lines(tmp_path):
     path = made(tmp_path, '{"label": 1, "text": "a b"}\n\n{"class": "x", "words": ["c d", "e"]}\n')
     assert [(each.label, each.words) for each in read_json_lines(path)] == [("1", ("a", "b")), ("x", ("c d", "e"))]

@@ -33,6 +33,7 @@ from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, from_v
 from elmokit.tasks.data import Example, Problems
 from elmokit.tasks.inputs import WordInputs
 from elmokit.tasks.layers import ElmoSource, open_elmo
+from elmokit.tasks.moving import found_device
 
 if TYPE_CHECKING:
     from elmokit.segment import Segmenter
@@ -224,8 +225,7 @@ def load_task(
     model = kind.from_extra(config, inputs, read_json(folder / "extra.json"))
     expected = {name: tuple(value.shape) for name, value in _to_keep(model).items()}
     model.load_state_dict(read_safetensors(folder / "model.safetensors", _same_shapes(folder, expected)), strict=False)
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return model.to(device).eval()
+    return model.to(found_device(device)).eval()
 
 
 def like_sizes(sizes: Sequence[int], *, batch_size: int, batch_words: int) -> Iterator[list[int]]:

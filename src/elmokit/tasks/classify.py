@@ -222,6 +222,8 @@ def _not_empty(mask_BW: Tensor) -> Tensor:
 
 def _format_of(path: str | os.PathLike[str]) -> str:
     """How a file looks by its name and its first line."""
+    if os.fspath(path) == "-":
+        raise InputError("standard input is read once, so its format must be told when training: --set format=tsv")
     if is_json_lines(path):
         return "jsonl"
     if Path(path).name.lower().endswith(".csv"):

@@ -24,6 +24,7 @@ from elmokit.tasks.config import TaskConfig, TrainingConfig
 from elmokit.tasks.data import Problems
 from elmokit.tasks.inputs import WordInputs
 from elmokit.tasks.layers import open_elmo
+from elmokit.tasks.moving import found_device
 from elmokit.tasks.training import Results, part_of, train_task
 
 __all__ = ["main", "read_examples", "train"]
@@ -74,6 +75,7 @@ def train(
     tell = report or (lambda line: None)
     destination = Path(destination)
     _check_destination(destination)
+    place = found_device(device)
     problems = Problems(skips=skip_bad)
     examples = {"train": list(kind.read_train(train, config=config, problems=problems))}
     examples |= {
@@ -103,7 +105,7 @@ def train(
         test=usable.get("test", ()),
         folder=None if results_only else destination,
         layers_folder=layers_folder or destination.parent / "elmo-layers",
-        device=device,
+        device=place,
         started=started,
         report=report,
         progress=progress,

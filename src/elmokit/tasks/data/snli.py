@@ -148,8 +148,13 @@ def _parallel(folder: Path, part: str, problems: Problems) -> Iterator[_Fields]:
     if not premises:
         raise InputError(f"{paths[0]}: expected premises, found an empty file")
     for number in sorted(premises.keys() & hypotheses.keys() & labels.keys()):  # lines that are no text are left out
-        values = {"premise": premises[number], "hypothesis": hypotheses[number]}
-        yield f"{paths[0]}:{number}", {**values, "label": _cleaned("label", labels[number])}, True
+        values = {
+            "premise": premises[number],
+            "hypothesis": hypotheses[number],
+            "label": labels[number].strip().lower(),
+        }
+        if any(value.strip() for value in values.values()):  # blank lines may end the files
+            yield f"{paths[0]}:{number}", values, True
 
 
 def _columns(found: list[str]) -> dict[str, str]:
