@@ -41,6 +41,11 @@ def test_word2vec_text(tmp_path, end):
     assert vectors_width(path) == 2
 
 
+@pytest.mark.parametrize("text", ["\ufeffthe 1 2\n", "\ufeff1 2\nthe 1 2\n"])
+def test_a_byte_order_mark_is_no_part_of_a_word(tmp_path, text):
+    assert read_vectors(written(tmp_path / "v.txt", text)).words == ["the"]
+
+
 def test_only_the_words_asked_for(tmp_path):
     vectors = read_vectors(written(tmp_path / "v.txt", GLOVE), only=["bank", ". . .", "absent"])
     assert vectors.words == ["bank", ". . ."]

@@ -51,6 +51,8 @@ def _complaint(columns: list[str], expected: int) -> str | None:
     number = columns[0]
     if not number.replace("-", "").replace(".", "").isdecimal():
         return f"expected the number of a word, found {number[:40]!r}"
+    if not columns[1]:
+        return "expected a word in the second column, found an empty one"
     if number.isdecimal() and int(number) != expected:
         return (
             f"expected word {expected} of the sentence, found the number {number}; a blank line must end each sentence"

@@ -27,6 +27,7 @@ __all__ = ["WordVectors", "read_vectors", "vectors_width"]
 
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 LONGEST_LINE = 1 << 20  # bytes; the widest published vectors take 20,000
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
@@ -162,6 +163,7 @@ def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
             number = 0
             while line := file.readline(LONGEST_LINE):
                 number += 1
+                line = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
                 if text := line.rstrip():  # bytes: only ASCII blanks; some words are others
                     yield number, text
     except BROKEN as problem:

@@ -25,7 +25,7 @@ RANGES = (
 
 @pytest.mark.parametrize(
     ("tag", "expected"),
-    [("UPOS", ["AUX", "PART", "VERB"]), ("XPOS", ["VB", "RB", "VB"]), ("Case", ["_", "Nom", "_"])],
+    [("UPOS", ["AUX", "PART", "VERB"]), ("xpos", ["VB", "RB", "VB"]), ("Case", ["_", "Nom", "_"])],
 )
 def test_ranges_and_empty_nodes_are_no_words(tag, expected, tmp_path):
     (tmp_path / "a.conllu").write_text(RANGES, encoding="utf-8")

@@ -34,7 +34,7 @@ def test_wic_is_told_from_context_and_not_from_the_word(desk, spelled):
         ("data", "1-1", "1", "dev.data.txt:1: expected two places such as 2-4, found '1'"),
         ("data", "1-1", "1-7", "dev.data.txt:1: word 7 of a sentence with 3 words"),
         ("gold", "T", "yes", "dev.gold.txt:1: expected T or F, found 'yes'"),
-        ("gold", "T\nF\n", "", "dev.data.txt:9:"),
+        ("gold", "T\nF\n", "", "has answers (8), found 10"),
         ("gold", "T\nF\n", "T\nF\nF\n", "expected as many pairs"),
     ],
 )
@@ -49,6 +49,8 @@ def test_bad_pairs_are_refused_with_their_place(name, old, new, complaint, desk)
 def test_bad_pairs_can_be_left_out(desk):
     path = desk / "wic" / "dev" / "dev.data.txt"
     whole = read_wic("wic", "dev")
+    path.write_text(path.read_text(encoding="utf-8") + "\n \n", encoding="utf-8")
+    assert read_wic("wic", "dev") == whole
     path.write_text(path.read_text(encoding="utf-8").replace("1-1", "1-7", 1), encoding="utf-8")
     problems = Problems(skips=True)
     assert read_wic("wic", "dev", problems) == whole[1:]
@@ -92,7 +94,8 @@ def test_similarity_leaves_out_what_a_table_has_not(desk, spelled):
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"), [("dog cat\n", "pairs.txt:1:"), ("\ndog cat 5\n", "at least two pairs")]
+    ("text", "complaint"),
+    [("dog cat\n", "pairs.txt:1:"), ("a b nan\n", "pairs.txt:1:"), ("\ndog cat 5\n", "at least two pairs")],
 )
 def test_bad_ratings_are_refused(text, complaint, tmp_path):
     (tmp_path / "pairs.txt").write_text(text, encoding="utf-8")

@@ -68,7 +68,9 @@ BAD = [
     (["--train", "empty"], 2, "empty: expected examples to learn from, found none"),
     (["--dev", "empty"], 2, "empty: expected examples, found none"),
     (["--dev", "ragged"], 2, "ragged:2: expected 2 columns.*--skip-bad"),
-    (["--dev", "odd"], 2, "odd:1: the label 'S-ORG' does not occur in the training examples"),
+    (["--dev", "odd"], 2, "odd:1: the label 'I-ORG' does not occur in the training examples, which have LOC, PER;"),
+    (["--train", "same"], 2, r"same: expected at least two labels to tell apart, found \['O'\]"),
+    (["--device", "moon"], 2, "cannot compute on the device 'moon'"),
     (["--set", "colour=red"], 2, "the task tag can be told column=TEXT, hidden=N"),
     (["--set", "hidden=many"], 2, "--hidden is 'many': expected N"),
     (["--epochs", "0"], 2, "epochs is 0"),
@@ -82,15 +84,15 @@ BAD = [
 
 @pytest.mark.parametrize(("more", "code", "message"), BAD)
 def test_bad_input_is_one_line(more, code, message, desk, capsys):
-    for name, text in (("empty", ""), ("ragged", "a O\nb\n"), ("odd", "EU I-ORG\n")):
+    for name, text in (("empty", ""), ("ragged", "a O\nb\n"), ("odd", "EU I-ORG\n"), ("same", "a O\n")):
         (desk / name).write_text(text, encoding="utf-8")
     arguments = dict(zip(*[iter(task_train()[3:])] * 2, strict=True)) | dict(zip(*[iter(more)] * 2, strict=True))
     flat = [part for pair in arguments.items() for part in pair]
-    assert main(["task", "train", "tag", *flat, "--device", "cpu"]) == code
+    assert main(["task", "train", "tag", "--device", "cpu", *flat]) == code
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) <= 2
     assert __import__("re").search(message, lines[-1])
-    assert train_main(["tag", *flat, "--device", "cpu"]) == code
+    assert train_main(["tag", "--device", "cpu", *flat]) == code
     assert not (desk / "names").exists()
 
 
@@ -102,8 +104,19 @@ def test_bad_examples_can_be_skipped(desk, capsys):
     assert main(["task", "evaluate", "names", "dev", "--skip-bad"]) == 0
     assert "2 bad examples skipped" in capsys.readouterr().err
     (desk / "odd").write_text("EU I-ORG\n", encoding="utf-8")
+    assert main([*task_train(), *more, "--dev", "odd"]) == 2
+    assert "odd: expected examples to choose by, found none (1 bad example skipped" in capsys.readouterr().err
     assert main(["task", "evaluate", "names", "odd", "--skip-bad"]) == 2
     assert "found none" in capsys.readouterr().err
+
+
+def test_typed_files_are_named_with_the_line(desk, capsys):
+    (desk / "pairs.tsv").write_text("a b\tc\tyes\nd\te\tno\n", encoding="utf-8")
+    quick = ["--elmo", "none", "--epochs", "1", "--set", "hidden=4"]
+    assert main(["task", "train", "infer", "--train", "pairs.tsv", "--dev", "pairs.tsv", "-o", "pairs", *quick]) == 0
+    (desk / "typed").write_text("a\tb\n\n\tb\n", encoding="utf-8")
+    assert main(["task", "predict", "pairs", "--file", "typed"]) == 2
+    assert "typed:3: expected a premise, found no words" in capsys.readouterr().err
 
 
 def test_help_of_the_group(capsys):

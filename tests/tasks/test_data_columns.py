@@ -50,7 +50,65 @@ def test_conllu_without_contractions_and_empty_nodes(tmp_path):
     assert next(iter(read_columns(path, column="5"))).labels == ("VBP", "RB")
 
 
+def read(tmp_path, text, **options):
+    path = tmp_path / "some.conll"
+    path.write_text(text, encoding="utf-8")
+    return [(each.words, each.labels) for each in read_columns(path, **options)]
+
+
+COMMENTED = [
+    "# id 5239 domain=en\nAnn _ _ B-PER\nsat _ _ O\n\n\n# id 81 domain=en\n# _ _ O\n",  # MultiCoNER
+    "# source: a page\nAnn B-PER\nsat O\n\n# a comment alone\n\n# O\n1 O\n",
+    "#\thttp://a.page [2009]\n1\tAnn\tO\tB-PER\n2\tsat\tO\tO\n\n#\thttp://a.page [2010]\n1\t#\tO\tO\n",  # GermEval
+]
+
+
+@pytest.mark.parametrize("text", COMMENTED)
+def test_comments_before_sentences_are_no_words(text, tmp_path):
+    first, second = read(tmp_path, text)
+    assert first == (("Ann", "sat"), ("B-PER", "O"))
+    assert second[0][0] == "#"
+
+
+def test_documents_begin_anywhere(tmp_path):
+    some = "a X\n\n-DOCSTART- -X-\n\nb Y\n\n-DOCSTART- -X-\n"
+    assert read(tmp_path, some) == [(("a",), ("X",)), (("b",), ("Y",))]
+
+
+def test_a_hash_is_a_word(tmp_path):
+    chunks = "# # B-NP\n10 CD I-NP\n\nof IN B-PP\n# # B-NP\n\n#tag NN B-NP\n"
+    assert [words for words, _ in read(tmp_path, chunks)] == [("#", "10"), ("of", "#"), ("#tag",)]
+
+
+def test_words_behind_their_numbers(tmp_path):
+    some = "1-2\tdu\tX\n1\tde\tADP\n2\tle\tDET\n\n1\tmot\tNOUN\n"
+    assert read(tmp_path, some) == [(("de", "le"), ("ADP", "DET")), (("mot",), ("NOUN",))]
+    assert read(tmp_path, "1\tmot\tNOUN\n\n" + some)[0] == (("mot",), ("NOUN",))
+    assert read(tmp_path, "on IN O\n1 CD O\n\n1 CD O\n2 CD O\n")[1][0] == ("1", "2")
+
+
+def test_words_with_blanks_between_tabs(tmp_path):
+    assert read(tmp_path, "New York\tB-LOC\nis\tO\n") == [(("New York", "is"), ("B-LOC", "O"))]
+
+
+def test_conllu_with_a_comment_of_ten_words_and_any_case(tmp_path):
+    ten = "# text = a b c d e f g\n" + CONLLU
+    nine = ten.replace("\t_\n", "\n").replace(" g\n", "\n")
+    assert read(tmp_path, nine, column="4") == [(("do", "n't"), ("AUX", "PART"))]
+    assert read(tmp_path, ten, column="UPOS") == [(("do", "n't"), ("AUX", "PART"))]
+
+
+def test_a_treebank_stays_one(tmp_path):
+    path = tmp_path / "x.conllu"
+    path.write_text(CONLLU + "1\ta\t_\tX\n2\tb\t_\tX\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"x\.conllu:9: expected 10 columns between tabs, found 4"):
+        list(read_columns(path))
+
+
 BAD = [
+    ("\tX\nb\tY\n", "last", ":1: expected a word and its label, found an empty column"),
+    ("a\tX\nb\t\n", "last", ":2: expected a word and its label, found an empty column"),
+    ("1\t\t_\tX\t_\t_\t_\t_\t_\t_\n", "upos", ":1: expected a word in the second column, found an empty one"),
     ("a X\nb\n", "last", ":2: expected 2 columns like the sentence's first line, found 1"),
     ("a\nb\n", "last", ":1: expected a word and its label in column last, found 1 column"),
     ("a X\n", "3", ":1: expected a word and its label in column 3, found 2 column"),

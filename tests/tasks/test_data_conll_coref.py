@@ -33,6 +33,13 @@ def test_documents_sentences_and_nested_mentions(tmp_path):
     assert two.source == f"{path}:10"
 
 
+def test_lines_that_end_with_a_tab(tmp_path):
+    path = written(tmp_path, "a (1)", "b -", "c (1)")
+    path.write_text(path.read_text(encoding="utf-8").replace("\n", "\t\n"), encoding="utf-8")
+    (document,) = read_conll_coref(path, Problems())
+    assert document.clusters == (((0, 0), (2, 2)),)
+
+
 def test_mentions_of_one_entity_may_be_nested(tmp_path):
     (document,) = read_conll_coref(written(tmp_path, "a (1|(1", "b 1)", "c 1)"), Problems())
     assert document.clusters == (((0, 1), (0, 2)),)

@@ -42,8 +42,8 @@ def test_a_sentence_that_comes_twice_is_two_examples(tmp_path):
     ("line", "message"),
     [
         ("{", "JSON object"),
-        ("[1]", "without predicate, tags, words"),
-        ({"words": ["a"]}, "without predicate, tags"),
+        ("[1]", r"with words, predicate and tags, found '\[1\]'"),
+        ({"tokens": ["a"], "verb_index": 0}, "with words, predicate and tags, found the fields tokens, verb_index"),
         (GOOD | {"words": "Dogs chase cats"}, "words: expected a list"),
         (GOOD | {"words": ["Dogs", "", "cats"]}, "none of them empty"),
         (GOOD | {"words": [], "tags": []}, "words: expected"),

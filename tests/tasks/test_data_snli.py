@@ -36,6 +36,12 @@ def test_quotes_that_a_program_wrote_are_undone_and_others_kept(tmp_path):
     ]
 
 
+def test_a_table_with_quotes_around_everything(tmp_path):
+    path = written(tmp_path, '"premise"\t"hypothesis"\t"label"\n"a ""b"""\t"c"\t"yes"\n')
+    (pair,) = read_pairs(path)
+    assert (pair.premise, pair.hypothesis, pair.label) == (["a", '"', "b", '"'], ["c"], "yes")
+
+
 def test_snli_json_lines(tmp_path):
     rows = [
         {"gold_label": "entailment", "sentence1": "It rains.", "sentence2": "Rain.", "annotator_labels": ["x"]},
@@ -64,9 +70,9 @@ def test_tables_without_names_or_labels(tmp_path, text, label):
 
 @pytest.mark.parametrize("asked", ["s1.dev", "s2.dev", "labels.dev"])
 def test_parallel_files_are_split_at_blanks_only(tmp_path, asked):
-    written(tmp_path, "Do n't ! !\nx \n", "s1.dev")
-    written(tmp_path, "don't\ny\n", "s2.dev")
-    written(tmp_path, "Neutral\n-\n", "labels.dev")
+    written(tmp_path, "Do n't ! !\nx \n\n", "s1.dev")
+    written(tmp_path, "don't\ny\n\n", "s2.dev")
+    written(tmp_path, "Neutral\n-\n \n", "labels.dev")
     assert list(read_pairs(tmp_path / asked)) == [
         PairExample(["Do", "n't", "!", "!"], ["don't"], "neutral", source=f"{tmp_path / 's1.dev'}:1")
     ]
@@ -89,6 +95,7 @@ def test_parallel_files_stay_parallel_when_a_line_is_no_text(tmp_path):
     [
         ("", "found an empty file"),
         ("\n \n", "found an empty file"),
+        ("text_a\ttext_b\tlabel\na\tb\tyes\n", r"pairs\.tsv:1: expected a line that names the fields"),
         ("id\ta\tb\tc\n", r"pairs\.tsv:1: expected a line that names the fields"),
         ("sentence1\tsentence2\tlabel\na\tb\n", r"pairs\.tsv:2: expected 3 fields between tabs, found 2"),
         ("sentence1\tsentence2\tlabel\n \tb\tyes\n", r"pairs\.tsv:2: expected a premise, found an empty one"),

@@ -31,6 +31,36 @@ def test_a_table_with_and_without_a_header(tmp_path):
     assert next(read_table(named)).source == f"{named}:2"
 
 
+def test_a_table_that_another_program_wrote(tmp_path):
+    some = made(tmp_path, '\nlabel\ttext\nvery good\t"he said ""fine"" twice"\nbad\t"Dull."\n')
+    assert pairs(read_table(some)) == [("very good", 'he said "fine" twice'), ("bad", '"Dull."')]
+    every = made(tmp_path, '"text"\t"label"\n"a ""b"""\t"pos"\n"c d"\t"neg"\n')
+    assert pairs(read_table(every)) == [("pos", 'a "b"'), ("neg", "c d")]
+    assert pairs(read_table(made(tmp_path, "question\tWho ?\nanswer\tHe .\n")))[0] == ("question", "Who ?")
+
+
+UNNAMED = ["review\tlabel\ngood\tpos\n", "sentence\tsentiment\ngood\tpos\n", "gj04\t1\t\tOur friends won.\n"]
+
+
+@pytest.mark.parametrize("text", UNNAMED)
+def test_columns_that_nobody_names(text, tmp_path):
+    with pytest.raises(
+        InputError, match=r"file:1: expected a line that names the label \(label, class, category\) and"
+    ):
+        list(read_table(made(tmp_path, text)))
+
+
+def test_commas_are_no_tabs(tmp_path):
+    path = made(tmp_path, "text,label\n", "my.CSV")
+    with pytest.raises(InputError, match=r"my\.CSV: expected tabs between label and text, found a \.csv"):
+        Classifier.read(path, config=ClassifyConfig(), problems=Problems())
+
+
+def test_standard_input_is_not_read_twice():
+    with pytest.raises(InputError, match="its format must be told when training: --set format=tsv"):
+        Classifier.read("-", config=ClassifyConfig(), problems=Problems())
+
+
 def test_json_lines(tmp_path):
     path = made(tmp_path, '{"label": 1, "text": "a b"}\n\n{"class": "x", "words": ["c d", "e"]}\n')
     assert [(each.label, each.words) for each in read_json_lines(path)] == [("1", ("a", "b")), ("x", ("c d", "e"))]
@@ -70,8 +100,8 @@ BAD = [
     (read_table, "pos a b\n", "with a tab between, found 1 field"),
     (read_table, "pos\t \n", "found an empty text"),
     (read_table, "\ta b\n", "found an empty label"),
-    (read_json_lines, "[1]\n", "expected a JSON object"),
-    (read_json_lines, "{'label'\n", "expected a JSON object"),
+    (read_json_lines, "[1]\n", "expected one JSON object a line"),
+    (read_json_lines, "{'label'\n", "expected one JSON object a line"),
     (read_json_lines, '{"label": "x", "words": [1]}\n', "found the fields"),
     (read_json_lines, '{"text": "x"}\n', "expected label and text"),
     (read_labelled_lines, "HUM\n", "found an empty text"),

@@ -99,15 +99,15 @@ def test_labels_that_cannot_be_used(tmp_path):
     assert model.sentences(found[0]) == [["a", "b"], ["c"]]
     complaints = [model.complaint(pair) for pair in found]
     assert complaints[0] is None
-    assert complaints[1] == "expected a label, one of no, unknown, yes, found none"
-    assert "'perhaps', which training did not know" in complaints[2]
+    assert complaints[1] == "expected a label, found none"
+    assert "the label 'perhaps' does not occur in the training examples, which have" in complaints[2]
     problems = Problems(skips=True)
     assert model.usable(found, problems) == found[:1]
     assert problems.num_bad == 2
 
 
 def test_no_labels_to_learn():
-    with pytest.raises(InputError, match="expected labels"):
+    with pytest.raises(InputError, match="expected at least two labels"):
         tiny_model([PairExample(["a"], ["b"])])
 
 

@@ -9,6 +9,20 @@ from hypothesis import strategies as st
 from elmokit.tasks.scores.accuracy import accuracy, class_scores
 from elmokit.tasks.scores.spans import Span, is_iob, span_scores, spans_of, to_iobes
 
+
+def test_other_names_of_the_same_marks():
+    """BMES, common for Chinese, and tags of one kind that do not name it, as BioBERT's files have them."""
+    spans = [Span("LOC", 0, 2), Span("LOC", 4, 4)]
+    for tags in ("B-LOC M-LOC E-LOC O S-LOC", "B-LOC I-LOC L-LOC O U-LOC"):
+        assert spans_of(tags.split()) == spans
+        assert is_iob(tags.split())
+    bare = ["B", "I", "O", "B"]
+    assert is_iob(bare)
+    assert not is_iob(["I", "O"])
+    assert to_iobes(bare) == ["B", "E", "O", "S"]
+    assert span_scores([bare], [["B", "O", "O", "B"]]) == {"f1": 0.5, "precision": 0.5, "recall": 0.5}
+
+
 KINDS = st.sampled_from(["PER", "LOC", "X-Y"])
 
 

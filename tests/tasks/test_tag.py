@@ -49,6 +49,22 @@ def test_it_learns_names(use_crf, tmp_path):
     assert again.show(example, again.predict([example])[0]) == "[Ann Lee PER] went to [Rome LOC]"
 
 
+def test_names_without_kinds():
+    names = [
+        TaggedSentence(words=each.words, labels=tuple(label[:1] for label in to_iob2(each.labels))) for each in NAMES
+    ]
+    model = tagger(names)
+    assert (model.metric, model.labels) == ("f1", ["O", "B", "I", "E", "S"])
+    config = TrainingConfig(epochs=25, learning_rate=0.02, batch_size=2, schedule="constant", patience=25)
+    assert train_task(model, names, names, config=config, device="cpu").dev == {"f1": 1, "precision": 1, "recall": 1}
+    assert model.predict(names[:1]) == [["B", "I", "O", "O", "B"]]
+    assert model.show(names[0], ["B", "I", "O", "O", "B"]) == "[Ann Lee] went to [Rome]"
+
+
+def to_iob2(tags):
+    return [{"E": "I", "S": "B"}.get(tag[0], tag[0]) + tag[1:] for tag in to_iobes(tags)]
+
+
 def test_it_learns_classes_of_words():
     model = tagger(PARTS)
     assert model.metric == "accuracy"
@@ -95,7 +111,7 @@ def test_the_loss_is_that_of_the_whole_sequence():
 def test_labels_that_were_never_seen():
     model = tagger(NAMES)
     odd = TaggedSentence(words=("x",), labels=("I-ORG",), source="dev.conll:7")
-    with pytest.raises(InputError, match=r"dev\.conll:7: the label 'S-ORG' does not occur in the training"):
+    with pytest.raises(InputError, match=r"dev\.conll:7: the label 'I-ORG' does not occur in the training"):
         model.usable([odd], Problems())
     problems = Problems(skips=True)
     assert model.usable([odd, NAMES[0]], problems) == [NAMES[0]]
@@ -103,7 +119,9 @@ def test_labels_that_were_never_seen():
 
 
 def test_nothing_to_learn_and_nothing_to_read():
-    with pytest.raises(InputError, match="expected labels"):
+    with pytest.raises(InputError, match=r"found \['_'\]; their column is --set column=…"):
+        tagger([TaggedSentence(words=("a", "b"), labels=("_", "_"))])
+    with pytest.raises(InputError, match="expected at least two labels to tell apart, found none"):
         tagger([])
     with pytest.raises(InputError, match="no words"):
         tagger(NAMES).example_of("  ", segmenter=RuleSegmenter())

@@ -101,6 +101,15 @@ def test_it_stops_when_nothing_gets_better():
     assert results.best_epoch == 1
 
 
+def test_while_nothing_is_right_it_goes_on(monkeypatch):
+    """With few examples F1 is 0 for some epochs: the first of them is no better than the last."""
+    scores = iter([0.0, 0.0, 0.0, 0.5, 0.25, 0.0])
+    monkeypatch.setattr(Classifier, "scores", lambda *_: {"accuracy": next(scores)})
+    config = TrainingConfig(epochs=6, patience=2)
+    results = train_task(classifier(), EXAMPLES, EXAMPLES, config=config, device="cpu")
+    assert (results.history, results.best_epoch) == ([0.0, 0.0, 0.0, 0.5, 0.25, 0.0], 4)
+
+
 def test_it_stops_when_time_is_up():
     """After the first epoch, though all of the time has passed: there is always something to keep."""
     patient = TrainingConfig(epochs=8, patience=8, minutes=1e-6)

@@ -230,7 +230,10 @@ class TaskPredict(Command):
             fields = line.text().split("\t") if count > 1 else [line.text()]
             if len(fields) != count:
                 raise InputError(f"{line.place}: expected {needed} with a tab between, found {len(fields)} field(s)")
-            yield model.example_of(*fields, segmenter=segmenter)
+            try:
+                yield model.example_of(*fields, segmenter=segmenter)
+            except InputError as problem:
+                raise InputError(f"{line.place}: {problem}") from None
 
 
 TASK_COMMANDS: dict[str, type[Command]] = {"train": TaskTrain, "evaluate": TaskEvaluate, "predict": TaskPredict}

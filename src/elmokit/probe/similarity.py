@@ -7,6 +7,7 @@ table of vectors does not have are left out for that table, and counted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -42,8 +43,12 @@ def read_rated_pairs(path: str | PathLike[str], problems: Problems | None = None
             continue
         try:
             first, second, rating = fields
-            pairs.append(RatedPair(first, second, float(rating)))
+            pair = RatedPair(first, second, float(rating))
         except ValueError:
+            pair = None
+        if pair is not None and math.isfinite(pair.rating):
+            pairs.append(pair)
+        else:
             problems.bad_at(line.place, f"expected two words and a number, found {line.text()[:60]!r}")
     if len(pairs) < 2:
         raise InputError(f"{path}: expected at least two pairs of words, found {len(pairs)}")

@@ -43,6 +43,7 @@ def read_conllu(
         [TaggedSentence(words=['Dogs'], tags=['Plur'])]
     """
     problems = problems or Problems()
+    tag = tag.upper() if tag.upper() in ("UPOS", "XPOS") else tag
     sentences: list[TaggedSentence] = []
     for lines in blocks(text_lines(path, problems)):
         words = word_columns(path, lines, problems)

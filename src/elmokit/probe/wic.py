@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from elmokit.embed.lines import LineReader
+from elmokit.embed.lines import Line, LineReader
 from elmokit.errors import InputError
 from elmokit.labelled import Problems
 from elmokit.probe.cosines import pair_cosines, unit
@@ -57,20 +57,28 @@ def read_wic(folder: str | PathLike[str], part: str, problems: Problems | None =
         (1, 2)
     """
     data, gold = (Path(folder) / part / f"{part}.{kind}.txt" for kind in ("data", "gold"))
-    answers = [(line.place, line.text().strip()) for line in LineReader([gold])]
+    lines, answers = _lines(data), _lines(gold)
+    if len(lines) != len(answers):
+        raise InputError(f"{data}: expected as many pairs as {gold} has answers ({len(answers)}), found {len(lines)}")
     pairs: list[Pair] = []
-    problems, count = problems or Problems(), 0
-    for count, line in enumerate(LineReader([data]), start=1):  # noqa: B007 (it is how many there were)
-        if line.number >= len(answers):
-            raise InputError(f"{line.place}: {gold} has only {len(answers)} lines: expected one answer a pair")
-        place, answer = answers[line.number]
+    problems = problems or Problems()
+    for line, said in zip(lines, answers, strict=True):
         with problems.within_one():
+            answer = said.text().strip()
             if answer not in ("T", "F"):
-                raise InputError(f"{place}: expected T or F, found {answer[:40]!r}")
+                raise InputError(f"{said.place}: expected T or F, found {answer[:40]!r}")
             pairs.append(_pair(line.text(), line.place, answer == "T"))
-    if count != len(answers) or not pairs:
-        raise InputError(f"{data}: expected as many pairs as {gold} has answers ({len(answers)}), found {count}")
+    if not pairs:
+        raise InputError(f"{data}: expected pairs of sentences, found none")
     return pairs
+
+
+def _lines(path: Path) -> list[Line]:
+    """The lines of a file, without blank ones at its end."""
+    lines = list(LineReader([path]))
+    while lines and not lines[-1].raw.strip():
+        lines.pop()
+    return lines
 
 
 def _pair(text: str, place: str, is_same: bool) -> Pair:

@@ -14,8 +14,9 @@ import json
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -32,11 +33,12 @@ from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, from_v
 from elmokit.tasks.data import Example, Problems
 from elmokit.tasks.inputs import WordInputs
 from elmokit.tasks.layers import ElmoSource, open_elmo
+from elmokit.tasks.moving import found_device
 
 if TYPE_CHECKING:
     from elmokit.segment import Segmenter
 
-__all__ = ["FILES", "Prediction", "TaskModel", "like_sizes", "load_task"]
+__all__ = ["FILES", "Prediction", "TaskModel", "like_sizes", "load_task", "training_with"]
 
 FORMAT_VERSION = 1
 FILES = ("config.json", "extra.json", "model.safetensors", "words.txt", "elmo", "results.json", "log.jsonl")
@@ -223,8 +225,7 @@ def load_task(
     model = kind.from_extra(config, inputs, read_json(folder / "extra.json"))
     expected = {name: tuple(value.shape) for name, value in _to_keep(model).items()}
     model.load_state_dict(read_safetensors(folder / "model.safetensors", _same_shapes(folder, expected)), strict=False)
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return model.to(device).eval()
+    return model.to(found_device(device)).eval()
 
 
 def like_sizes(sizes: Sequence[int], *, batch_size: int, batch_words: int) -> Iterator[list[int]]:
@@ -240,6 +241,17 @@ def like_sizes(sizes: Sequence[int], *, batch_size: int, batch_words: int) -> It
         count = max(1, min(batch_size, batch_words // max(1, sizes[order[start]])))
         yield order[start : start + count]
         start += count
+
+
+def training_with(labels: Collection[str]) -> str:
+    """The training examples, as a complaint about another label names them: whoever took a wrong column sees it there.
+
+    Example:
+        >>> training_with(["neg", "pos"])
+        'the training examples, which have neg, pos'
+    """
+    shown = [label if len(label) <= 20 else f"{label[:20]}…" for label in islice(labels, 5)]
+    return f"the training examples, which have {', '.join(shown)}{', …' if len(labels) > 5 else ''}"
 
 
 def _elmo_of(folder: Path, settings: dict[str, Any], config: InputConfig, given: str | None) -> ElmoSource | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from elmokit import segment
 from elmokit.embed.lines import LineReader
 from elmokit.errors import InputError
-from elmokit.tasks.base import TaskModel
+from elmokit.tasks.base import TaskModel, training_with
 from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.tables import LabelledSentence, is_json_lines, read_json_lines, read_labelled_lines, read_table
@@ -150,7 +151,7 @@ class Classifier(TaskModel):
         """A class that was not in the training examples."""
         if example.label in self._numbers:
             return None
-        return f"the label {example.label!r} does not occur in the training examples"
+        return f"the label {example.label!r} does not occur in {training_with(self.labels)}"
 
     def loss(self, batch: Sequence[LabelledSentence]) -> Tensor:
         """Cross entropy of the classes."""
@@ -221,8 +222,12 @@ def _not_empty(mask_BW: Tensor) -> Tensor:
 
 def _format_of(path: str | os.PathLike[str]) -> str:
     """How a file looks by its name and its first line."""
+    if os.fspath(path) == "-":
+        raise InputError("standard input is read once, so its format must be told when training: --set format=tsv")
     if is_json_lines(path):
         return "jsonl"
+    if Path(path).name.lower().endswith(".csv"):
+        raise InputError(f"{os.fspath(path)}: expected tabs between label and text, found a .csv; save it as .tsv")
     first = next((line.raw for line in LineReader([path]) if line.raw.strip()), b"")
     if first.lstrip().startswith(b"("):
         return "trees"

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from elmokit.errors import InputError
 from elmokit.segment import Segmenter
 from elmokit.tasks.attention import soft_alignment
-from elmokit.tasks.base import TaskModel
+from elmokit.tasks.base import TaskModel, training_with
 from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.snli import PairExample, read_pairs
@@ -99,8 +99,10 @@ class Infer(TaskModel):
     def build(cls, config: InferConfig, examples: Sequence[PairExample], inputs: WordInputs) -> Infer:
         """A fresh model for the labels of these pairs."""
         labels = sorted({example.label for example in examples if example.label is not None})
-        if not labels:
-            raise InputError("expected labels to learn, found none")
+        if len(labels) < 2:
+            raise InputError(
+                f"expected at least two labels to tell apart, found {labels or 'none in a field label or gold_label'}"
+            )
         return cls(config, inputs, labels)
 
     @classmethod
@@ -119,9 +121,9 @@ class Infer(TaskModel):
     def complaint(self, example: PairExample) -> str | None:
         """Why a pair cannot be learned from or scored: its label."""
         if example.label is None:
-            return f"expected a label, one of {', '.join(self.labels)}, found none"
+            return "expected a label, found none"
         if example.label not in self.labels:
-            return f"found the label {example.label!r}, which training did not know: {', '.join(self.labels)}"
+            return f"the label {example.label!r} does not occur in {training_with(self.labels)}"
         return None
 
     def forward(self, batch: Sequence[PairExample]) -> Tensor:

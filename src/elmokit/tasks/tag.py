@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import InputError
-from elmokit.tasks.base import TaskModel
+from elmokit.tasks.base import TaskModel, training_with
 from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check
 from elmokit.tasks.crf import Crf
 from elmokit.tasks.data import Problems
@@ -29,7 +29,7 @@ from elmokit.tasks.inputs import WordInputs
 from elmokit.tasks.moving import moved
 from elmokit.tasks.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.accuracy import accuracy
-from elmokit.tasks.scores.spans import is_iob, span_scores, spans_of, to_iobes
+from elmokit.tasks.scores.spans import is_iob, span_scores, spans_of, tag_of, to_iobes
 
 if TYPE_CHECKING:
     from elmokit.segment import Segmenter
@@ -104,11 +104,13 @@ class Tagger(TaskModel):
     def build(cls, config: TagConfig, examples: Sequence[TaggedSentence], inputs: WordInputs) -> Tagger:
         """A tagger for the labels of these examples."""
         seen = sorted({label for example in examples for label in example.labels})
-        if not seen:
-            raise InputError("expected labels to learn, found none")
+        if len(seen) < 2 and not is_iob(seen):
+            raise InputError(
+                f"expected at least two labels to tell apart, found {seen or 'none'}; their column is --set column=…"
+            )
         if is_iob(seen):
             kinds = sorted({span.kind for example in examples for span in spans_of(example.labels)})
-            seen = ["O", *(f"{mark}-{kind}" for kind in kinds for mark in "BIES")]
+            seen = ["O", *(tag_of(mark, kind) for kind in kinds for mark in "BIES")]
         return cls(config, inputs, seen)
 
     @classmethod
@@ -126,8 +128,12 @@ class Tagger(TaskModel):
 
     def complaint(self, example: TaggedSentence) -> str | None:
         """Labels that were not in the training examples."""
-        unknown = [label for label in self._inner(example) if label not in self._numbers]
-        return f"the label {unknown[0]!r} does not occur in the training examples" if unknown else None
+        pairs = zip(example.labels, self._inner(example), strict=True)
+        unknown = next((label for label, inner in pairs if inner not in self._numbers), None)
+        if unknown is None:
+            return None
+        known = [span.kind for span in spans_of(self.labels)] if self.has_spans else self.labels
+        return f"the label {unknown!r} does not occur in {training_with(dict.fromkeys(known))}"
 
     def loss(self, batch: Sequence[TaggedSentence]) -> Tensor:
         """Negative log-likelihood of the labels, a sentence on the mean."""
@@ -177,7 +183,7 @@ class Tagger(TaskModel):
         words = list(example.words)
         for kind, first, last in spans_of(prediction):
             words[first] = f"[{words[first]}"
-            words[last] = f"{words[last]} {kind}]"
+            words[last] = f"{words[last]} {kind}]" if kind else f"{words[last]}]"
         return " ".join(words)
 
     def _inner(self, example: TaggedSentence) -> Sequence[str]:
@@ -205,13 +211,13 @@ def _may_follow(label: str, following: str) -> bool:
         >>> _may_follow("B-PER", "E-PER"), _may_follow("B-PER", "O"), _may_follow("O", "I-PER")
         (True, False, False)
     """
-    is_open = label[:2] in ("B-", "I-")
-    goes_on = following[:2] in ("I-", "E-")
+    is_open = label[:1] in ("B", "I")
+    goes_on = following[:1] in ("I", "E")
     return is_open == goes_on and (not is_open or label[2:] == following[2:])
 
 
 def _to_iob2(iobes: Sequence[str]) -> list[str]:
-    return [{"E-": "I-", "S-": "B-"}.get(label[:2], label[:2]) + label[2:] for label in iobes]
+    return [{"E": "I", "S": "B"}.get(label[:1], label[:1]) + label[1:] for label in iobes]
 
 
 TASK = Tagger

@@ -24,6 +24,7 @@ from elmokit.tasks.config import TaskConfig, TrainingConfig
 from elmokit.tasks.data import Problems
 from elmokit.tasks.inputs import WordInputs
 from elmokit.tasks.layers import open_elmo
+from elmokit.tasks.moving import found_device
 from elmokit.tasks.training import Results, part_of, train_task
 
 __all__ = ["main", "read_examples", "train"]
@@ -74,6 +75,7 @@ def train(
     tell = report or (lambda line: None)
     destination = Path(destination)
     _check_destination(destination)
+    place = found_device(device)
     problems = Problems(skips=skip_bad)
     examples = {"train": list(kind.read_train(train, config=config, problems=problems))}
     examples |= {
@@ -82,10 +84,14 @@ def train(
         if path is not None
     }
     if not examples["train"]:
-        raise InputError(f"{train}: expected examples to learn from, found none")
+        raise InputError(f"{train}: expected examples to learn from, found none{_skipped(problems)}")
     # All labels of the file are known, also to a model that learns from a share of it.
-    model = _built(kind, config, examples, vectors=vectors, seed=training.seed)
+    model = _built(kind, config, examples, vectors=vectors, seed=training.seed, path=train)
     usable = {name: model.usable(part, problems) for name, part in examples.items()}
+    for name, part in usable.items():
+        if not part:
+            path = {"train": train, "dev": dev, "test": test}[name]
+            raise InputError(f"{path}: expected examples to {USES[name]}, found none{_skipped(problems)}")
     usable["train"] = part_of(usable["train"], training.share, training.seed)
     counts = ", ".join(f"{len(part):,} to {USES[name]}" for name, part in usable.items())
     tell(f"{task}: {counts}; {sum(each.numel() for each in model.parameters() if each.requires_grad):,} weights")
@@ -99,7 +105,7 @@ def train(
         test=usable.get("test", ()),
         folder=None if results_only else destination,
         layers_folder=layers_folder or destination.parent / "elmo-layers",
-        device=device,
+        device=place,
         started=started,
         report=report,
         progress=progress,
@@ -114,9 +120,12 @@ def read_examples(kind: type[TaskModel], path: Paths, config: TaskConfig, proble
     """All examples of a file; none at all is an `InputError`."""
     examples = list(kind.read(path, config=config, problems=problems))
     if not examples:
-        skipped = f" ({problems.summary()})" if problems.num_bad else ""
-        raise InputError(f"{path}: expected examples, found none{skipped}")
+        raise InputError(f"{path}: expected examples, found none{_skipped(problems)}")
     return examples
+
+
+def _skipped(problems: Problems) -> str:
+    return f" ({problems.summary()})" if problems.num_bad else ""
 
 
 def _built(
@@ -126,6 +135,7 @@ def _built(
     *,
     vectors: Any,  # noqa: ANN401
     seed: int,
+    path: Paths,
 ) -> TaskModel:
     """A fresh model, with the vectors of all words that are known of."""
     inputs, elmo = config.inputs, None
@@ -133,7 +143,11 @@ def _built(
         elmo = open_elmo(inputs.elmo, tunes=inputs.tune_elmo, random=inputs.random_elmo, seed=seed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = kind.build(config, examples["train"], WordInputs.without_words(inputs, elmo=elmo, vectors=vectors))
+        words = WordInputs.without_words(inputs, elmo=elmo, vectors=vectors)
+        try:
+            model = kind.build(config, examples["train"], words)
+        except InputError as problem:
+            raise InputError(f"{path}: {problem}") from None
     sentences = (words for part in examples.values() for example in part for words in model.sentences(example))
     model.inputs.read_vectors(sentences, vectors)
     return model

@@ -30,6 +30,7 @@ from elmokit.errors import InputError, TrainingError
 from elmokit.tasks.base import TaskModel, like_sizes
 from elmokit.tasks.config import TrainingConfig
 from elmokit.tasks.layers import LayerStore
+from elmokit.tasks.moving import found_device
 from elmokit.tasks.tuning import Optimiser
 
 __all__ = ["Results", "fill_layers", "part_of", "train_task"]
@@ -109,7 +110,7 @@ def train_task(
     config, started = config or type(model).training_config, started or time.perf_counter()
     if not train or not dev:
         raise InputError(f"expected examples to learn from and to choose by, found {len(train)} and {len(dev)}")
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    place = found_device(device)
     model.to(place)
     results = Results(model.name, model.config.to_dict(), dataclasses.asdict(config), model.metric)
     results.num_train = len(train)
@@ -185,7 +186,9 @@ def _epochs(
         with weights.averaged():
             scores = model.evaluate(dev)
             results.history.append(scores[model.metric])
-            if scores[model.metric] > max(results.history[:-1], default=float("-inf")):
+            best = max(results.history[:-1], default=float("-inf"))
+            # While nothing is right yet, no epoch is worse than those before it, and it has learned longer.
+            if scores[model.metric] > best or scores[model.metric] == best == 0:
                 weights.keep()
                 results.dev, results.best_epoch = scores, epoch + 1
         log.append({"epoch": epoch + 1, "loss": loss, "rate": optimiser.rate, **scores})

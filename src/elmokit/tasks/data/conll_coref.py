@@ -139,7 +139,8 @@ class _Document:
         self.num_columns = len(columns)
         self.words.append(columns[WORD_COLUMN].strip())
         self.lines.append(line)
-        field_ = columns[-1].strip()
+        # The last column that holds something: some files end their lines with a tab.
+        field_ = next((column.strip() for column in reversed(columns[WORD_COLUMN + 1 :]) if column.strip()), "")
         if field_ not in NOTHING:
             for part in field_.split("|"):
                 self._bracket(line, part, field_)

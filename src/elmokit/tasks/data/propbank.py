@@ -85,7 +85,8 @@ def _checked(text: str) -> _Line | str:
         return f"expected a JSON object with words, predicate and tags, found {text[:60]!r}"
     missing = {"words", "predicate", "tags"} - line.keys() if isinstance(line, dict) else {"words", "predicate", "tags"}
     if missing:
-        return f"expected a JSON object with words, predicate and tags; without {', '.join(sorted(missing))}"
+        found = f"the fields {', '.join(sorted(line))}"[:80] if isinstance(line, dict) else f"{text[:60]!r}"
+        return f"expected a JSON object with words, predicate and tags, found {found}"
     words, predicate, tags = line["words"], line["predicate"], line["tags"]
     if not _is_texts(words) or not words or not all(words):
         return "words: expected a list of words, none of them empty"

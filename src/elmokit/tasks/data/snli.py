@@ -24,6 +24,7 @@ from pathlib import Path
 from elmokit.errors import InputError
 from elmokit.segment import RuleSegmenter
 from elmokit.tasks.data import Example, Problems, text_lines
+from elmokit.tasks.data.tables import QUOTED, unquoted
 
 __all__ = ["PairExample", "read_pairs"]
 
@@ -34,7 +35,6 @@ NAMES = {
 }
 NO_LABEL = ("-", "-1")  # as SNLI writes it, and as corpora with numbered labels do
 _PARALLEL = re.compile(r"(s1|s2|labels)\.([^.]+)$")
-_QUOTED = re.compile(r'"(?:[^"]|"")*"')
 
 
 @dataclass(frozen=True)
@@ -113,11 +113,12 @@ def _json_lines(
 def _table(
     path: str | os.PathLike[str], first: tuple[int, str], rest: Iterator[tuple[int, str]], problems: Problems
 ) -> Iterator[_Fields]:
-    header = [name.strip().lower() for name in first[1].split("\t")]
+    is_quoted = all(QUOTED.fullmatch(field) for field in first[1].split("\t"))
+    header = [unquoted(name.strip(), always=True).lower() for name in first[1].split("\t")]
     named = _columns(header)
     if "premise" in named and "hypothesis" in named:
         columns, width, lines = {ours: header.index(theirs) for ours, theirs in named.items()}, len(header), rest
-    elif len(header) in (2, 3):
+    elif len(header) in (2, 3) and not named:
         columns, width, lines = {"premise": 0, "hypothesis": 1, "label": 2}, len(header), _all(first, rest)
         columns = {ours: place for ours, place in columns.items() if place < width}
     else:
@@ -130,7 +131,7 @@ def _table(
         if len(found) != width:
             problems.bad(path, number, f"expected {width} fields between tabs, found {len(found)}")
             continue
-        values = {ours: _cleaned(ours, _unquoted(found[place])) for ours, place in columns.items()}
+        values = {ours: _cleaned(ours, unquoted(found[place], always=is_quoted)) for ours, place in columns.items()}
         yield f"{os.fspath(path)}:{number}", values, False
 
 
@@ -147,8 +148,13 @@ def _parallel(folder: Path, part: str, problems: Problems) -> Iterator[_Fields]:
     if not premises:
         raise InputError(f"{paths[0]}: expected premises, found an empty file")
     for number in sorted(premises.keys() & hypotheses.keys() & labels.keys()):  # lines that are no text are left out
-        values = {"premise": premises[number], "hypothesis": hypotheses[number]}
-        yield f"{paths[0]}:{number}", {**values, "label": _cleaned("label", labels[number])}, True
+        values = {
+            "premise": premises[number],
+            "hypothesis": hypotheses[number],
+            "label": labels[number].strip().lower(),
+        }
+        if any(value.strip() for value in values.values()):  # blank lines may end the files
+            yield f"{paths[0]}:{number}", values, True
 
 
 def _columns(found: list[str]) -> dict[str, str]:
@@ -163,11 +169,6 @@ def _all(first: tuple[int, str], rest: Iterator[tuple[int, str]]) -> Iterator[tu
 
 def _cleaned(name: str, value: str) -> str:
     return value.strip().lower() if name == "label" else value
-
-
-def _unquoted(field: str) -> str:
-    """A field as it was before a program wrote it as CSV: such programs quote only what holds quotes itself."""
-    return field[1:-1].replace('""', '"') if '""' in field[1:-1] and _QUOTED.fullmatch(field) else field
 
 
 def _words(sentence: str, is_split: bool) -> list[str]:

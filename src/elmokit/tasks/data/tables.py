@@ -1,25 +1,29 @@
 """Sentences with one label each: tab-separated lines, JSON lines, or `label text`.
 
 A path arrives; `LabelledSentence`s leave. In a TSV a line is `label<TAB>text`; a header (`label`, `text` or `sentence`,
-in any order among other columns) is recognised, and then says which column is which. A line of JSON has `label` and
-`text`, `sentence` or `words` (a list, taken as it is). Text is split at white space unless told otherwise: labelled
-corpora are mostly tokenised already.
+in any order among other columns) is recognised, and then says which column is which; more than two columns need one.
+Quotes that a program put around fields are taken off. A line of JSON has `label` and `text`, `sentence` or `words` (a
+list, taken as it is). Text is split at white space unless told otherwise: labelled corpora are mostly tokenised.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
+from elmokit.errors import InputError
 from elmokit.tasks.data import Example, Problems, text_lines
 
-__all__ = ["LabelledSentence", "is_json_lines", "read_json_lines", "read_labelled_lines", "read_table"]
+__all__ = ["LabelledSentence", "is_json_lines", "read_json_lines", "read_labelled_lines", "read_table", "unquoted"]
 
 TEXT_NAMES = ("text", "sentence", "document", "question")
 LABEL_NAMES = ("label", "class", "category")
+QUOTED = re.compile(r'"(?:[^"]|"")*"')
 Splitter = Callable[[str], Sequence[str]]
 
 
@@ -53,18 +57,18 @@ def read_table(
         [('good', ('a', 'fine', 'film')), ('bad', ('a', 'dull', 'one'))]
     """
     problems = problems or Problems()
-    label_place, text_place = 0, 1
-    for number, line in text_lines(path, problems):
-        fields = line.split("\t")
-        if number == 1 and (header := _header(fields)) is not None:
-            label_place, text_place = header
-            continue
-        if not line.strip():
-            continue
+    lines = ((number, line.split("\t")) for number, line in text_lines(path, problems) if line.strip())
+    first = next(lines, None)
+    if first is None:
+        return
+    places, is_quoted = _header(path, first), all(QUOTED.fullmatch(field) for field in first[1])
+    label_place, text_place = places or (0, 1)
+    for number, fields in lines if places else chain([first], lines):
         if len(fields) <= max(label_place, text_place):
             problems.bad(path, number, f"expected a label and a text with a tab between, found {len(fields)} field(s)")
             continue
-        yield from _checked(path, number, fields[label_place], splits(fields[text_place]), problems)
+        label, text = (unquoted(fields[place], always=is_quoted) for place in (label_place, text_place))
+        yield from _checked(path, number, label, splits(text), problems)
 
 
 def read_json_lines(
@@ -80,7 +84,7 @@ def read_json_lines(
         except (json.JSONDecodeError, RecursionError):
             values = None
         if not isinstance(values, dict):
-            problems.bad(path, number, f"expected a JSON object, found {line[:40]!r}")
+            problems.bad(path, number, f"expected one JSON object a line, found {line[:40]!r}")
             continue
         label = next((values[name] for name in LABEL_NAMES if name in values), None)
         words = values.get("words")
@@ -120,9 +124,28 @@ def _checked(
         yield LabelledSentence(words=tuple(words), label=label.strip(), source=f"{os.fspath(path)}:{number}")
 
 
-def _header(fields: Sequence[str]) -> tuple[int, int] | None:
-    """Places of label and text, if these fields are names."""
-    names = [field.strip().lower() for field in fields]
+def unquoted(field: str, *, always: bool = False) -> str:
+    r"""A field as it was before a program wrote it as CSV; such programs quote what holds quotes itself, or `always`.
+
+    Example:
+        >>> unquoted('"a ""fine"" film"'), unquoted('"Great film"')
+        ('a "fine" film', '"Great film"')
+    """
+    is_quoted = QUOTED.fullmatch(field) and (always or '""' in field[1:-1])
+    return field[1:-1].replace('""', '"') if is_quoted else field
+
+
+def _header(path: str | os.PathLike[str], first: tuple[int, list[str]]) -> tuple[int, int] | None:
+    """Places of label and text, if the first line names them; an error if it names only one, or should."""
+    names = [field.strip().strip('"').lower() for field in first[1]]
     label = next((names.index(name) for name in LABEL_NAMES if name in names), None)
     text = next((names.index(name) for name in TEXT_NAMES if name in names), None)
-    return None if label is None or text is None else (label, text)
+    if label is not None and text is not None:
+        return label, text
+    is_name = names[0] in TEXT_NAMES and names[0] != "question"  # which may well be a label
+    if label is None and len(names) < 3 and not is_name:
+        return None
+    raise InputError(
+        f"{os.fspath(path)}:{first[0]}: expected a line that names the label ({', '.join(LABEL_NAMES)}) and the text "
+        f"({', '.join(TEXT_NAMES)}) among its columns, found {', '.join(names)[:60]!r}; name them so"
+    )

@@ -1,9 +1,10 @@
 """Labelled spans in sequences of tags, and their F1 as CoNLL's `conlleval` counts it.
 
 Tags arrive, in any of the usual schemes: IOB1 (B only where two spans of a kind touch), IOB2 (a span begins with B),
-IOBES (its end is E, a span of one word S; `L` and `U` mean the same). Spans leave as (kind, first word, last word). A
-sequence that breaks the rules of its scheme still has spans: an inside tag after a span of another kind, or after none,
-begins one, as conlleval has it.
+IOBES (its end is E, a span of one word S; `L` and `U` mean the same, and so do I and the `M` of BMES). Where there is
+only one kind, tags may be without it (`B`, `I`, `O`). Spans leave as (kind, first word, last word). A sequence that
+breaks the rules of its scheme still has spans: an inside tag after a span of another kind, or after none, begins one,
+as conlleval has it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-__all__ = ["Span", "is_iob", "span_scores", "spans_of", "to_iobes"]
+__all__ = ["Span", "is_iob", "span_scores", "spans_of", "tag_of", "to_iobes"]
+
+MARKS = {mark: mark for mark in "BIES"} | {"L": "E", "U": "S", "M": "I"}
 
 
 class Span(NamedTuple):
@@ -51,9 +54,9 @@ def is_iob(labels: Iterable[str]) -> bool:
         >>> is_iob(["O", "I-PER"]), is_iob(["NOUN", "O"]), is_iob(["O"])
         (True, False, False)
     """
-    labels = set(labels)
-    inside = {label for label in labels if label != "O"}
-    return bool(inside) and all(label[:2] in ("B-", "I-", "E-", "S-", "L-", "U-") for label in inside)
+    inside = set(labels) - {"O"}
+    has_kinds = all(label[:1] in MARKS and label[1:2] == "-" for label in inside)
+    return bool(inside) and (has_kinds or ("B" in inside and inside <= MARKS.keys()))
 
 
 def to_iobes(tags: Sequence[str]) -> list[str]:
@@ -66,11 +69,16 @@ def to_iobes(tags: Sequence[str]) -> list[str]:
     result = ["O"] * len(tags)
     for kind, first, last in spans_of(tags):
         if first == last:
-            result[first] = f"S-{kind}"
+            result[first] = tag_of("S", kind)
         else:
-            result[first], result[last] = f"B-{kind}", f"E-{kind}"
-            result[first + 1 : last] = [f"I-{kind}"] * (last - first - 1)
+            result[first], result[last] = tag_of("B", kind), tag_of("E", kind)
+            result[first + 1 : last] = [tag_of("I", kind)] * (last - first - 1)
     return result
+
+
+def tag_of(mark: str, kind: str) -> str:
+    """`B-PER` of `B` and `PER`; a mark alone where there are no kinds."""
+    return f"{mark}-{kind}" if kind else mark
 
 
 def span_scores(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> dict[str, float]:
@@ -91,7 +99,7 @@ def span_scores(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]
         found.update(span.kind for span in predicted_spans)
         right.update(span.kind for span in gold_spans & predicted_spans)
     scores = _rates(right.total(), found.total(), wanted.total())
-    for kind in sorted(set(wanted) | set(found)):
+    for kind in sorted((set(wanted) | set(found)) - {""}):
         scores[f"f1_{kind}"] = _rates(right[kind], found[kind], wanted[kind])["f1"]
     return scores
 
@@ -104,11 +112,9 @@ def _rates(right: int, found: int, wanted: int) -> dict[str, float]:
 
 
 def _parts(tag: str) -> tuple[str, str]:
-    """Mark and kind of a tag; a bare `I` or `B` has the empty kind, and U and L are other names of S and E."""
+    """Mark and kind of a tag; a bare `I` or `B` has the empty kind, and U, L and M are other names of S, E and I."""
     mark, _, kind = tag.partition("-")
-    if mark not in ("B", "I", "E", "S", "L", "U"):
-        return "O", ""
-    return {"L": "E", "U": "S"}.get(mark, mark), kind
+    return (MARKS[mark], kind) if mark in MARKS else ("O", "")
 
 
 def _ends(before: str, kind_before: str, mark: str, kind: str) -> bool:
