@@ -36,6 +36,7 @@ def test_train_evaluate_predict(desk, capsys, monkeypatch, random_model):
     assert "test: f1 100.00" in shown.out
     assert "ELMo at the input: layers 0." in shown.out
     assert "tag: 3 to learn from, 3 to choose by, 3 to test on" in shown.err
+    assert "30.0 % of the words to learn from have a static vector" in shown.err
     assert (desk / "elmo-layers").is_dir()
     results = json.loads((desk / "names/results.json").read_text(encoding="utf-8"))
     assert results["config"]["hidden"] == 12

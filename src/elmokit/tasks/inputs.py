@@ -138,6 +138,11 @@ class WordInputs(nn.Module):
         self._rows = _Rows(self.words)
         self.vectors = _table(found.table_VE, learns=self.config.train_vectors).to(self.device)
 
+    def share_with_vectors(self, sentences: Iterable[Sequence[str]]) -> float:
+        """The share of the words of these sentences that have a static vector."""
+        has_vector = [self._rows[word] > 0 for words in sentences for word in words]
+        return sum(has_vector) / max(1, len(has_vector))
+
     @property
     def dim(self) -> int:
         """Width of the features that enter the contextual layer."""

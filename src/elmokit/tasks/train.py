@@ -95,6 +95,9 @@ def train(
     usable["train"] = part_of(usable["train"], training.share, training.seed)
     counts = ", ".join(f"{len(part):,} to {USES[name]}" for name, part in usable.items())
     tell(f"{task}: {counts}; {sum(each.numel() for each in model.parameters() if each.requires_grad):,} weights")
+    if model.inputs.vectors is not None:
+        words = (words for example in usable["train"] for words in model.sentences(example))
+        tell(f"{100 * model.inputs.share_with_vectors(words):.1f} % of the words to learn from have a static vector")
     if summary := problems.summary():
         tell(summary)
     results = train_task(
