@@ -48,7 +48,9 @@ def draw_six(found, path):
             span = max(heights) - min(heights) or 1
             axes.set_ylim(min(heights) - span, max(map(sum, zip(heights, spreads, strict=True))) + 0.3 * span)
             axes.set_xticks([])
-            axes.set_title(task + ("" if "test" in SETS[task].files else " (dev)"), fontsize=9)
+            axes.set_title(
+                SETS[task].title.replace(", ", ",\n") + " (dev)" * ("test" not in SETS[task].files), fontsize=8
+            )
             axes.tick_params(labelsize=7)
         panels[0][0].set_ylabel("score, % (not from 0)")
         handles = [panels[0][0].patches[0].__class__((0, 0), 1, 1, color=COLOURS[kind]) for kind in NAMES]
@@ -66,7 +68,7 @@ def draw_samples(found, tasks, path):
                 axes.errorbar(
                     counts, means, spreads, fmt="o-", ms=4, lw=1.3, capsize=3, color=COLOURS[kind], label=NAMES[kind]
                 )
-            axes.set(xscale="log", xlabel="sentences learned from", title=task)
+            axes.set(xscale="log", xlabel="sentences learned from", title=SETS[task].title)
             axes.grid(alpha=0.3)
         panels[0][0].set_ylabel("F1 on the test set, %")
         panels[0][0].legend(frameon=False)
@@ -86,7 +88,7 @@ def draw_epochs(found, path):
                     scores = [100 * score for score in history]
                     label = NAMES[kind] if number == 0 else None
                     axes.plot(range(1, len(scores) + 1), scores, color=COLOURS[kind], lw=1.1, label=label)
-            axes.set_title(task, fontsize=9)
+            axes.set_title(SETS[task].title, fontsize=9)
             axes.grid(alpha=0.3)
             lowest = min(max(run["history"]) for kind in (WITHOUT, WITH) for run in variants.get(kind, []))
             axes.set_ylim(bottom=80 * lowest)  # what comes before four fifths of the end is steep everywhere

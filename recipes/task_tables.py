@@ -33,6 +33,7 @@ from pathlib import Path
 class Set:
     """A task on one set of files, the score that counts, and the paper's numbers for its own set of that task."""
 
+    title: str
     task: str
     files: dict[str, str]
     score: str
@@ -49,6 +50,7 @@ def falling(epochs: int) -> tuple[str, ...]:
 
 SETS = {
     "squad": Set(
+        "SQuAD 1.1",
         "answer",
         {"train": "squad/train-v1.1.rebuilt.json", "dev": "squad/dev-v1.1.rebuilt.json"},
         "f1",
@@ -58,6 +60,7 @@ SETS = {
         paper_places="85.1 / 85.6 / 84.8",
     ),
     "sick": Set(
+        "SICK",
         "infer",
         {
             "train": "nli/sick/SICK_train.txt",
@@ -71,6 +74,7 @@ SETS = {
         paper_places="SNLI 88.9 / 89.5 / 88.7",
     ),
     "cad": Set(
+        "counterfactual SNLI",
         "infer",
         {"train": "nli/cad/train.tsv", "dev": "nli/cad/dev.tsv", "test": "nli/cad/test.tsv"},
         "accuracy",
@@ -80,6 +84,7 @@ SETS = {
         paper_places="SNLI 88.9 / 89.5 / 88.7",
     ),
     "srl": Set(
+        "roles, EWT",
         "roles",
         {part: f"srl/ewt-propbank.{part}.jsonl" for part in ("train", "dev", "test")},
         "f1",
@@ -89,6 +94,7 @@ SETS = {
         paper_places="OntoNotes 84.7 / 84.3 / 80.9",
     ),
     "coref": Set(
+        "coreference, LitBank",
         "coref",
         {part: f"coref/litbank.{part}.conll" for part in ("train", "dev", "test")},
         "conll_f1",
@@ -96,6 +102,7 @@ SETS = {
         paper="OntoNotes 67.2 → 70.4 (9.8 %)",
     ),
     "ner": Set(
+        "names, CoNLL-2003",
         "tag",
         {"train": "ner/conll2003/eng.train", "dev": "ner/conll2003/eng.testa", "test": "ner/conll2003/eng.testb"},
         "f1",
@@ -103,6 +110,7 @@ SETS = {
         paper="90.15 → 92.22 (21 %)",
     ),
     "sst5": Set(
+        "SST-5",
         "classify",
         {part: f"classify/sst5/{part}.txt" for part in ("train", "dev", "test")},
         "accuracy",
@@ -387,10 +395,11 @@ def six_table(found: dict) -> str:
         cells = [cell(found, task, variant, "test") for variant in (WITHOUT, RANDOM, WITH)]
         means = [statistics.mean(scores_of(found[task].get(kind, []), task, "test") or [0]) for kind in (WITHOUT, WITH)]
         cut = f"{100 * (means[1] - means[0]) / (100 - means[0]):.1f} %" if all(means) else "…"
-        body.append([task + ("" if "test" in SETS[task].files else " (dev)"), *cells, cut, SETS[task].paper])
+        title = SETS[task].title + ("" if "test" in SETS[task].files else " (dev)")
+        body.append([title, *cells, cut, SETS[task].paper])
     head = ["task", "baseline", "+ random ELMo", "+ ELMo", "relative error reduction", "paper: baseline → + ELMo"]
     alone = [
-        f"\n\n{task} with static vectors alone, without the character CNN: {cell(found, task, WORDS, 'test')}"
+        f"\n\n{SETS[task].title}, static vectors without the character CNN: {cell(found, task, WORDS, 'test')}"
         for task in found
         if task in WORDS_ALONE
     ]
@@ -399,7 +408,11 @@ def six_table(found: dict) -> str:
 
 def layers_table(found: dict) -> str:
     body = [
-        [task, *(cell(found, task, variant) for variant in (WITHOUT, TOP, HELD, WITH)), SETS[task].paper_layers or "–"]
+        [
+            SETS[task].title,
+            *(cell(found, task, variant) for variant in (WITHOUT, TOP, HELD, WITH)),
+            SETS[task].paper_layers or "–",
+        ]
         for task in found
     ]
     head = ["task (dev)", "no ELMo", "last layer only", "all, λ=1", "all, λ=0.001", "paper"]
@@ -410,7 +423,7 @@ def placement_table(found: dict) -> str:
     body = []
     for task in found:
         cells = [cell(found, task, place_variant(task, place)) for place in ("input", "both", "output")]
-        body.append([task, *cells, SETS[task].paper_places or "–"])
+        body.append([SETS[task].title, *cells, SETS[task].paper_places or "–"])
     return "### Placement\n\n" + rows(["task (dev)", "input", "input and output", "output", "paper"], body)
 
 
@@ -421,7 +434,7 @@ def samples_table(found: dict) -> str:
             names = [share_variant(kind, share) for kind in (WITHOUT, WITH)]
             body.append(
                 [
-                    task,
+                    SETS[task].title,
                     f"{100 * share:g} %",
                     *(cell(found, task, name, "test") for name in names),
                     passed(found, task, *names),

@@ -76,7 +76,7 @@ def test_a_plan_says_what_comes_first(tables, tmp_path, names, capsys):
     assert shown.index("glove-3, ") < shown.index("glove-share-0.1-2, ")
     assert "epochs 3, ended by epochs: f1 dev" in shown
     assert tables.main(["six", "samples", "--plan", str(plan), "--report", *names]) == 0
-    assert "| ner | 100 % |" in capsys.readouterr().out
+    assert "| names, CoNLL-2003 | 100 % |" in capsys.readouterr().out
     plan.write_text("ner glove\n", encoding="utf-8")
     with pytest.raises(SystemExit, match=r"plan\.txt:1: expected TASK VARIANT SEED"):
         tables.main(["six", "--plan", str(plan), *names])
@@ -118,7 +118,9 @@ def test_numbers_of_the_tables(tables):
     assert tables.cell(found, "ner", "random") == "…"
     assert "47.4 %" in tables.six_table(found)  # (90 - 81) / (100 - 81)
     assert tables.passed(found, "ner", "glove", "elmo") == "2, 2"
-    assert "| ner | 100 % | 81.00 ± 1.41 (two seeds) | 90.00 (one seed) | 2, 2 |" in tables.samples_table(found)
+    assert "| names, CoNLL-2003 | 100 % | 81.00 ± 1.41 (two seeds) | 90.00 (one seed) | 2, 2 |" in tables.samples_table(
+        found
+    )
 
 
 def test_the_options_of_variants(tables):
