@@ -24,6 +24,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import engines_on_device as engines
 import torch
 from torch.nn import functional as F
 
@@ -327,21 +328,15 @@ def sweep_tiles(args, width):
 
 def milliseconds(run, args):
     """Median time of a run, after one to compile and one to warm up."""
+    if args.device == "cuda":
+        return engines.milliseconds(run, args.repeats, warmup=2)
     run()
     run()
     times = []
     for _ in range(args.repeats):
-        if args.device != "cuda":
-            start = time.perf_counter()
-            run()
-            times.append(1e3 * (time.perf_counter() - start))
-            continue
-        before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        before.record()
+        start = time.perf_counter()
         run()
-        after.record()
-        after.synchronize()
-        times.append(before.elapsed_time(after))
+        times.append(1e3 * (time.perf_counter() - start))
     return statistics.median(times)
 
 

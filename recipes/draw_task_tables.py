@@ -11,6 +11,7 @@ import json
 import statistics
 from pathlib import Path
 
+from matplotlib.patches import Patch
 from task_tables import RANDOM, SETS, SHARES, WITH, WITHOUT, scores_of, share_variant
 
 from elmokit.pictures import drawing
@@ -24,12 +25,13 @@ def main(arguments=None):
     parser.add_argument("results", type=Path)
     parser.add_argument("folder", type=Path)
     asked = parser.parse_args(arguments)
-    found = json.loads(asked.results.read_text(encoding="utf-8"))
-    draw_six({task: found[task] for task in SETS if task in found}, asked.folder / "six.svg")
+    results = json.loads(asked.results.read_text(encoding="utf-8"))
+    found = {task: results[task] for task in SETS if task in results}
+    draw_six(found, asked.folder / "six.svg")
     few = [task for task in SETS if share_variant(WITH, SHARES[0]) in found.get(task, {})]
     if few:
         draw_samples(found, few, asked.folder / "samples.svg")
-    draw_epochs({task: found[task] for task in SETS if task in found}, asked.folder / "epochs.svg")
+    draw_epochs(found, asked.folder / "epochs.svg")
 
 
 def mean_and_spread(scores):
@@ -48,13 +50,11 @@ def draw_six(found, path):
             span = max(heights) - min(heights) or 1
             axes.set_ylim(min(heights) - span, max(map(sum, zip(heights, spreads, strict=True))) + 0.3 * span)
             axes.set_xticks([])
-            axes.set_title(
-                SETS[task].title.replace(", ", ",\n") + " (dev)" * ("test" not in SETS[task].files), fontsize=8
-            )
+            axes.set_title(SETS[task].tested.replace(", ", ",\n"), fontsize=8)
             axes.tick_params(labelsize=7)
         panels[0][0].set_ylabel("score, % (not from 0)")
-        handles = [panels[0][0].patches[0].__class__((0, 0), 1, 1, color=COLOURS[kind]) for kind in NAMES]
-        figure.legend(handles, NAMES.values(), loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+        handles = [Patch(color=COLOURS[kind], label=name) for kind, name in NAMES.items()]
+        figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
 
 
 def draw_samples(found, tasks, path):

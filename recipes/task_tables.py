@@ -42,6 +42,11 @@ class Set:
     paper_layers: str = ""
     paper_places: str = ""
 
+    @property
+    def tested(self) -> str:
+        """Its name beside scores of the test set, or of the development set for want of one."""
+        return self.title + ("" if "test" in self.files else " (dev)")
+
 
 def falling(epochs: int) -> tuple[str, ...]:
     """A rate that rises for a tenth of so many epochs and falls for the rest: shorter than waiting for a plateau."""
@@ -128,8 +133,6 @@ SHARES = (0.001, 0.01, 0.1, 1.0)
 # Few examples make few steps an epoch, so a small share is learned from more often, in smaller batches.
 SHARE_OPTIONS = {"0.001": (60, 4), "0.01": (40, 16), "0.1": (24, 32)}  # epochs, examples a batch
 WITHOUT, WITH, RANDOM, TOP, HELD, WORDS = "glove", "elmo", "random", "top", "l2-1", "words"
-
-
 WORDS_ALONE = ("ner",)  # where static vectors are also tried without the character CNN of the baseline
 
 
@@ -160,8 +163,7 @@ def options_of(variant: str, elmo: str) -> list[str]:
     options = ["--elmo", "none" if kind in (WITHOUT, WORDS) else elmo]
     if share:
         epochs, batch_size = SHARE_OPTIONS[share]
-        options += ["--share", share, "--epochs", str(epochs), "--patience", str(epochs)]
-        options += ["--batch-size", str(batch_size)]
+        options += ["--share", share, *falling(epochs), "--batch-size", str(batch_size)]
     if kind == WORDS:
         options += ["--character-filters", "0"]
     elif kind == RANDOM:
@@ -395,8 +397,7 @@ def six_table(found: dict) -> str:
         cells = [cell(found, task, variant, "test") for variant in (WITHOUT, RANDOM, WITH)]
         means = [statistics.mean(scores_of(found[task].get(kind, []), task, "test") or [0]) for kind in (WITHOUT, WITH)]
         cut = f"{100 * (means[1] - means[0]) / (100 - means[0]):.1f} %" if all(means) else "…"
-        title = SETS[task].title + ("" if "test" in SETS[task].files else " (dev)")
-        body.append([title, *cells, cut, SETS[task].paper])
+        body.append([SETS[task].tested, *cells, cut, SETS[task].paper])
     head = ["task", "baseline", "+ random ELMo", "+ ELMo", "relative error reduction", "paper: baseline → + ELMo"]
     alone = [
         f"\n\n{SETS[task].title}, static vectors without the character CNN: {cell(found, task, WORDS, 'test')}"

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from elmokit import io
+from elmokit.devices import found_device
 from elmokit.embed.batching import CARRY_BATCH_SIZE, batches_by_length, token_budget, windows
 from elmokit.errors import CheckpointError, InputError
 from elmokit.model import Elmo
@@ -96,11 +97,9 @@ class LanguageModel:
                 f"{source}: the output layer has {io.num_output_words(checkpoint.softmax):,} rows and no list says "
                 "which words they are: put vocab.txt, one word a line, beside it"
             )
-        if device is None:
-            device = "cuda" if torch.cuda.is_available() else "cpu"
         softmax = output_layer_of({n.removeprefix("softmax."): value for n, value in checkpoint.softmax.items()})
         elmo = Elmo.from_checkpoint(checkpoint)
-        return cls(elmo, softmax, checkpoint.output_words, device=device, segmenter=segmenter)
+        return cls(elmo, softmax, checkpoint.output_words, device=found_device(device), segmenter=segmenter)
 
     @property
     def device(self) -> torch.device:

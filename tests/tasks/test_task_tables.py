@@ -147,7 +147,7 @@ def test_the_plan_holds_every_run(tables, tmp_path):
 
 
 def test_pictures_of_the_tables(tables, tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="the extra `viz` is not installed")
 
     def runs(score, num_train):
         scores = {"f1": score}

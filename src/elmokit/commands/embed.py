@@ -92,9 +92,7 @@ class Embed(Command):
         from elmokit.embed.embedder import Embedder
         from elmokit.embed.files import embed_files
 
-        embedder = Embedder.from_pretrained(
-            self.model, device=_usable(self.device), precision=self.precision, state=self.state
-        )
+        embedder = Embedder.from_pretrained(self.model, device=self.device, precision=self.precision, state=self.state)
         with _bar() as show:
             report = embed_files(
                 self.files,
@@ -115,20 +113,6 @@ class Embed(Command):
             warn(warning)
         if not report.was_complete:
             say(f"{self.output}: {report.num_lines:,} lines, {report.num_words:,} words, {report.seconds:.1f} s")
-
-
-def _usable(device: str | None) -> str | None:
-    """The device, after something was put on it; an `InputError` when it is unknown or not there."""
-    import torch
-
-    from elmokit.errors import InputError
-
-    try:
-        torch.empty(1, device=device)
-    except (AssertionError, NotImplementedError, RuntimeError) as problem:
-        reason = str(problem).splitlines()[0].rstrip(".")
-        raise InputError(f"cannot compute on the device {device!r} ({reason}): try cpu, or leave it out") from problem
-    return device
 
 
 @contextmanager

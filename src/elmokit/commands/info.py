@@ -11,8 +11,6 @@ import tyro
 from elmokit.commands.base import Command, Model, say
 
 if TYPE_CHECKING:
-    import torch
-
     from elmokit.config import ElmoConfig
     from elmokit.io import Checkpoint
 
@@ -83,23 +81,19 @@ def _stored_mix(checkpoint: Checkpoint) -> str:
 def _engine_here(config: ElmoConfig) -> str:
     import torch
 
+    from elmokit.devices import found_device
     from elmokit.nn.engines import Clips, best_for
 
-    choice = best_for(_device_here(), torch.float32, Clips(config.lstm.cell_clip, config.lstm.projection_clip))
+    choice = best_for(found_device(), torch.float32, Clips(config.lstm.cell_clip, config.lstm.projection_clip))
     return f"{choice.name} ({choice.reason})"
 
 
 def _precisions_here() -> str:
     from typing import get_args
 
+    from elmokit.devices import found_device
     from elmokit.nn.precision import PrecisionName, why_not
 
-    reasons = {name: why_not(name, _device_here()) for name in get_args(PrecisionName)}
+    reasons = {name: why_not(name, found_device()) for name in get_args(PrecisionName)}
     found = ", ".join(name for name, reason in reasons.items() if reason is None)
     return "; ".join([found, *(f"no {name}: {reason}" for name, reason in reasons.items() if reason is not None)])
-
-
-def _device_here() -> torch.device:
-    import torch
-
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

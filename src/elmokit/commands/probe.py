@@ -136,6 +136,7 @@ class Pos(_LayerProbe):
 
     def run(self) -> None:
         """Read the treebanks, probe each row and show the table."""
+        from elmokit.devices import found_device
         from elmokit.probe.frozen import kept_in
         from elmokit.probe.pos import probe_tags
         from elmokit.probe.treebank import read_conllu
@@ -156,7 +157,7 @@ class Pos(_LayerProbe):
                 tag=self.tag,
                 seed=self.seed,
                 folder=folder,
-                device=_device(),
+                device=str(found_device()),
                 progress=_progress,
             )
         self._finish(report, began, columns=["accuracy", "control"])
@@ -215,6 +216,7 @@ class Wic(_LayerProbe):
 
     def run(self) -> None:
         """Read the pairs, score each row and show the table."""
+        from elmokit.devices import found_device
         from elmokit.probe.frozen import kept_in
         from elmokit.probe.wic import probe_wic, read_wic
 
@@ -226,7 +228,13 @@ class Wic(_LayerProbe):
         sources = self._sources([words for pair in (*train, *dev) for words in pair.sentences])
         with kept_in(self.keep) as folder:
             report = probe_wic(
-                sources, train=train, dev=dev, seed=self.seed, folder=folder, device=_device(), progress=_progress
+                sources,
+                train=train,
+                dev=dev,
+                seed=self.seed,
+                folder=folder,
+                device=str(found_device()),
+                progress=_progress,
             )
         self._finish(report, began)
 
@@ -383,12 +391,6 @@ def _excerpt(words: Sequence[str], place: int, around: int = 8) -> str:
     begin, end = max(0, place - around), place + around + 1
     shown = " ".join(f"[{word}]" if at == place else word for at, word in enumerate(words[:end]) if at >= begin)
     return f"{'… ' if begin else ''}{shown}{' …' if end < len(words) else ''}"
-
-
-def _device() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _tell_of(problems: Problems) -> None:

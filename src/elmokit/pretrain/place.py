@@ -17,7 +17,7 @@ import torch
 from torch import distributed
 from tqdm import tqdm
 
-from elmokit.errors import ConfigError
+from elmokit.devices import found_device
 
 __all__ = ["Place", "found_place"]
 
@@ -68,19 +68,15 @@ def found_place(device: str | None = None) -> Iterator[Place]:
     world, on_gpu = int(os.environ.get("WORLD_SIZE", "1")), kind.startswith("cuda")
     if world > 1 and on_gpu:
         kind = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
-    try:
-        torch.empty(1, device=kind)
-    except (AssertionError, NotImplementedError, RuntimeError) as problem:
-        reason = str(problem).splitlines()[0].rstrip(".")
-        raise ConfigError(f"cannot compute on the device {kind!r} ({reason}): try cpu, or leave it out") from problem
+    place = found_device(kind)
     if on_gpu:
-        torch.cuda.set_device(torch.device(kind).index or 0)  # it wants a number
+        torch.cuda.set_device(place.index or 0)  # it wants a number
     if world == 1:
-        yield Place(0, 1, torch.device(kind))
+        yield Place(0, 1, place)
         return
     distributed.init_process_group("nccl" if on_gpu else "gloo", timeout=PATIENCE)
     try:
-        yield Place(distributed.get_rank(), distributed.get_world_size(), torch.device(kind))
+        yield Place(distributed.get_rank(), distributed.get_world_size(), place)
         distributed.barrier()  # the first process keeps the others' meeting place: it must not leave before them
     finally:
         gc.collect()  # gloo's threads end with the last reference to the group; the process aborts if they outlive it

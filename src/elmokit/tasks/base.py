@@ -24,6 +24,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from elmokit.devices import found_device
 from elmokit.errors import CheckpointError, InputError
 from elmokit.io.atomic import new_folder
 from elmokit.io.safe_tensors import read_safetensors
@@ -33,7 +34,6 @@ from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, from_v
 from elmokit.tasks.data import Example, Problems
 from elmokit.tasks.inputs import WordInputs
 from elmokit.tasks.layers import ElmoSource, open_elmo
-from elmokit.tasks.moving import found_device
 
 if TYPE_CHECKING:
     from elmokit.segment import Segmenter

@@ -1,4 +1,4 @@
-"""Where a model computes, and numbers of the host on their way there."""
+"""Numbers of the host on their way to where a model computes."""
 
 from __future__ import annotations
 
@@ -6,19 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmokit.errors import InputError
-
-__all__ = ["found_device", "moved"]
-
-
-def found_device(name: str | torch.device | None) -> torch.device:
-    """The device of this name, a GPU if there is one; an `InputError` if it cannot be used."""
-    name = name or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return torch.empty(0, device=name).device
-    except (AssertionError, NotImplementedError, RuntimeError) as problem:
-        reason = str(problem).splitlines()[0].rstrip(".")
-        raise InputError(f"cannot compute on the device {name!r} ({reason}): try cpu, or leave it out") from problem
+__all__ = ["moved"]
 
 
 def moved(numbers: np.ndarray | Tensor, device: torch.device) -> Tensor:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from elmokit.devices import found_device
 from elmokit.errors import ElmoError, InputError, OutputError
 from elmokit.io.atomic import new_folder
 from elmokit.tasks import task_named
@@ -24,7 +25,6 @@ from elmokit.tasks.config import TaskConfig, TrainingConfig
 from elmokit.tasks.data import Problems
 from elmokit.tasks.inputs import WordInputs
 from elmokit.tasks.layers import open_elmo
-from elmokit.tasks.moving import found_device
 from elmokit.tasks.training import Results, part_of, train_task
 
 __all__ = ["main", "read_examples", "train"]

@@ -26,11 +26,11 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 import elmokit
+from elmokit.devices import found_device
 from elmokit.errors import InputError, TrainingError
 from elmokit.tasks.base import TaskModel, like_sizes
 from elmokit.tasks.config import TrainingConfig
 from elmokit.tasks.layers import LayerStore
-from elmokit.tasks.moving import found_device
 from elmokit.tasks.tuning import Optimiser
 
 __all__ = ["Results", "fill_layers", "part_of", "train_task"]
