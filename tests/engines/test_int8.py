@@ -26,7 +26,7 @@ def random_recurrence(seed, num_words, num_rows, input_dim, cell_dim, output_dim
 
 
 def rounded(values, dim):
-    """Whole numbers within ±127 and the scale that takes them back, one along `dim`; rounded in float32, as they are."""
+    """Whole numbers within ±127 and the scale that takes them back, one along `dim`; in float32, as the engine."""
     largest = values.abs().amax(dim, keepdim=True)
     factor = torch.where(largest > 0, 127 / largest, 0.0)
     return (values * factor).round().double(), (largest / 127).double()
