@@ -27,8 +27,8 @@ from pathlib import Path
 import torch
 
 from elmokit import Elmo, ElmoConfig, Embedder
-from elmokit.embed.lines import LineReader
 from elmokit.embed.segments import Cutter
+from elmokit.text.lines import LineReader
 
 
 def main() -> None:

@@ -15,8 +15,8 @@ import time
 
 import torch
 
-from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Recurrence, best_for, engine_named
-from elmokit.nn.kernels.cpu import packed_linear
+from elmokit.engines import Clips, LayerState, LstmpWeights, Recurrence, best_for, engine_named
+from elmokit.engines.kernels.cpu import packed_linear
 
 SHAPES = {"small": (128, 1024), "original": (512, 4096)}
 NUM_STEPS = 20

@@ -26,7 +26,7 @@ import time
 import torch
 
 from elmokit.bench import device as device_bench
-from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Recurrence, engine_named
+from elmokit.engines import Clips, LayerState, LstmpWeights, Recurrence, engine_named
 
 # Rounding to 8 or 11 bits at every step; in float32 the order of sums, and products of TF32 where cuDNN takes them.
 BOUND = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
@@ -231,7 +231,7 @@ def main():
     device = torch.device(args.device)
     assert device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1", "without a GPU set TRITON_INTERPRET=1"
     for name, value in (setting.split("=") for setting in args.set):
-        engine = importlib.import_module("elmokit.nn.engines.triton")
+        engine = importlib.import_module("elmokit.engines.triton")
         assert hasattr(engine, name), f"the triton engine has no constant {name}"
         setattr(engine, name, ast.literal_eval(value))
     if args.sweep:

@@ -1,6 +1,6 @@
 """Which way of running the recurrence is fastest on this GPU: `engines_on_device.py --sweep FILE` runs this.
 
-A variant is a set of constants of `elmokit.nn.engines.triton`. Each is first compared with the reference in float64, in
+A variant is a set of constants of `elmokit.engines.triton`. Each is first compared with the reference in float64, in
 a process of its own. One that is wrong, or gives other bits the second time, is not timed; nor is one that has not been
 compared when 60 % of the time are over. Then each is timed as the layer of the presets, both directions, clipped, in
 bfloat16, beside cuDNN's `nn.LSTM`: first the ways forward, then, with the fastest of them, the ways back. What the time
@@ -22,7 +22,7 @@ from pathlib import Path
 import engines_on_device as engines
 import torch
 
-from elmokit.nn.engines import triton as engine
+from elmokit.engines import triton as engine
 
 # Rows, cells, terms, warps, stages of a program; of one that multiplies nothing rows, cells, warps.
 FORWARD_TILES = [engine.FORWARD_TILE, engine.MANY_CELLS_TILE]

@@ -22,9 +22,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from elmokit.nn.engines import triton as engine
-from elmokit.nn.kernels import char_cnn, char_table, highway, keyed_dropout, lstmp, momentum, stored_shares
-from elmokit.nn.kernels import linear_cross_entropy as fused
+from elmokit.engines import triton as engine
+from elmokit.engines.kernels import char_cnn, char_table, highway, keyed_dropout, lstmp, momentum, stored_shares
+from elmokit.engines.kernels import linear_cross_entropy as fused
 
 ASSEMBLER = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
 FLOATS = ("gates", "projection", "outputs", "d_gated", "d_gates", "gated", "read")

@@ -28,9 +28,9 @@ import engines_on_device as engines
 import torch
 from torch.nn import functional as F
 
-from elmokit.nn.kernels import linear_cross_entropy as fused
-from elmokit.nn.kernels import stored_shares as stored
-from elmokit.nn.kernels.linear_cross_entropy import Tiles
+from elmokit.engines.kernels import linear_cross_entropy as fused
+from elmokit.engines.kernels import stored_shares as stored
+from elmokit.engines.kernels.linear_cross_entropy import Tiles
 
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 1e-2}
 # Most promising first: the sweep ends when its time is up.

@@ -17,14 +17,14 @@ from pathlib import Path
 
 import numpy as np
 
-from elmokit.characters import ByteScheme, UnicodeScheme, WordScheme
-from elmokit.nn.sampling import Sampler
 from elmokit.pretrain.batches import Batch
 from elmokit.pretrain.corpus import EncodedCorpus
 from elmokit.pretrain.counting import build_alphabet
 from elmokit.pretrain.encoding import encode_corpus
 from elmokit.pretrain.preparing import Layout, joined
 from elmokit.pretrain.reader import Prefetcher, SentenceReader, StreamReader
+from elmokit.pretrain.sampling import Sampler
+from elmokit.text.characters import ByteScheme, UnicodeScheme, WordScheme
 
 
 def main() -> None:

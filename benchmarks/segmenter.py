@@ -12,8 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from elmokit.characters import ByteScheme
-from elmokit.segment import RuleSegmenter
+from elmokit.text.characters import ByteScheme
+from elmokit.text.segmenters import RuleSegmenter
 
 
 def main() -> None:

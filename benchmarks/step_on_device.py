@@ -15,8 +15,8 @@ import time
 import torch
 
 from elmokit.config import CharConfig, ElmoConfig, LstmConfig
+from elmokit.engines.kernels import highway
 from elmokit.nn import engines, word_encoder
-from elmokit.nn.kernels import highway
 from elmokit.nn.softmax import Softmax
 from elmokit.nn.word_encoder import Highway
 from elmokit.pretrain import muon, network

@@ -35,21 +35,21 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from elmokit.characters import scheme_for
-from elmokit.nn.kernels import stored_shares
+from elmokit.engines.kernels import stored_shares
 from elmokit.pretrain import building, stepping
 from elmokit.pretrain.corpus import EncodedCorpus
 from elmokit.pretrain.optim import build_optimizer
 from elmokit.pretrain.place import Place
 from elmokit.pretrain.reader import Prefetcher
 from elmokit.pretrain.recipes import recipe_named
+from elmokit.text.characters import scheme_for
 
 MODULES = {
-    "triton": "elmokit.nn.engines.triton",
-    "stored_shares": "elmokit.nn.kernels.stored_shares",
-    "char_cnn": "elmokit.nn.kernels.char_cnn",
-    "char_table": "elmokit.nn.kernels.char_table",
-    "linear_cross_entropy": "elmokit.nn.kernels.linear_cross_entropy",
+    "triton": "elmokit.engines.triton",
+    "stored_shares": "elmokit.engines.kernels.stored_shares",
+    "char_cnn": "elmokit.engines.kernels.char_cnn",
+    "char_table": "elmokit.engines.kernels.char_table",
+    "linear_cross_entropy": "elmokit.engines.kernels.linear_cross_entropy",
 }
 STEPS = [("small", "full", 20_480), ("small", "stored", 20_480), ("small", "sampled", 20_480),
          ("original", "sampled", 20_480), ("small", "head_and_tail", 20_480), ("medium", "sampled", 20_480),
@@ -134,7 +134,7 @@ def check(kit):
     with kit.guarded("check convolutions"):
         check_convolution(kit)
     with kit.guarded("check table"):
-        from elmokit.nn.kernels.char_table import look_up
+        from elmokit.engines.kernels.char_table import look_up
 
         ids = torch.randint(0, 262, (3000 if kit.on_gpu else 30, 24), device=kit.device)
         report(kit, "table of characters", lambda table: look_up(ids, table), lambda table: F.embedding(ids, table),
@@ -157,7 +157,7 @@ def check_output(kit, kind):
 
 
 def check_convolution(kit):
-    from elmokit.nn.kernels.char_filters import pooled
+    from elmokit.engines.kernels.char_filters import pooled
 
     words, channels = (700, 1024) if kit.on_gpu else (9, 33)
     shapes = [(words, 24, 16), (channels, 16, 7), (channels,)]

@@ -11,7 +11,7 @@ import sys
 
 import regex
 
-from elmokit.segment import RuleSegmenter
+from elmokit.text.segmenters import RuleSegmenter
 
 PLAIN = regex.compile(r"\w+(?:[.'’-]\w+)*|[^\w\s]")
 

@@ -41,7 +41,7 @@ def renames_as_on_windows() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def cpu_kernels() -> None:
     """The C++ kernels; tests of them are skipped where they cannot be built."""
-    from elmokit.nn.kernels.cpu import why_no_library
+    from elmokit.engines.kernels.cpu import why_no_library
 
     if (reason := why_no_library()) is not None:
         pytest.skip(f"no C++ kernels: {reason}")

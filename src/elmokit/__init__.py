@@ -22,11 +22,11 @@ if TYPE_CHECKING:
         MissingExtra,
         OutputError,
     )
-    from elmokit.language_model import LanguageModel, Perplexity
+    from elmokit.language_model.model import LanguageModel, Perplexity
     from elmokit.model import Elmo, ElmoOutput, word_ids
     from elmokit.nn.bilm import BilmState
     from elmokit.nn.scalar_mix import ScalarMix
-    from elmokit.segment import Segmenter, Word, sentences, words
+    from elmokit.text.segmenters import Segmenter, Word, sentences, words
 
     __version__: str
 
@@ -71,11 +71,11 @@ _HOMES = {
         "MissingExtra",
         "OutputError",
     ),
-    "elmokit.language_model": ("LanguageModel", "Perplexity"),
+    "elmokit.language_model.model": ("LanguageModel", "Perplexity"),
     "elmokit.model": ("Elmo", "ElmoOutput", "word_ids"),
     "elmokit.nn.bilm": ("BilmState",),
     "elmokit.nn.scalar_mix": ("ScalarMix",),
-    "elmokit.segment": ("Segmenter", "Word", "sentences", "words"),
+    "elmokit.text.segmenters": ("Segmenter", "Word", "sentences", "words"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

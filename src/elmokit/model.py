@@ -20,13 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from elmokit import io
-from elmokit.characters import ByteScheme, scheme_for
 from elmokit.config import ElmoConfig
+from elmokit.engines.precision import PrecisionName, checked_precision
 from elmokit.errors import InputError
 from elmokit.nn.bilm import BiLM, BilmState
-from elmokit.nn.precision import PrecisionName, checked_precision
 from elmokit.nn.scalar_mix import ScalarMix
 from elmokit.nn.word_encoder import WordEncoder, distinct_rows
+from elmokit.text.characters import ByteScheme, scheme_for
 
 __all__ = ["CANONICAL_SENTENCES", "Elmo", "ElmoOutput", "word_ids"]
 

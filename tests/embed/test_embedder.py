@@ -89,7 +89,7 @@ def test_a_string_is_one_sentence_and_a_list_is_taken_as_it_is(elmo):
 
 
 def test_a_segmenter_of_ones_own(elmo):
-    from elmokit.segment import Word
+    from elmokit.text.segmenters import Word
 
     embedder = Embedder(elmo, segmenter=lambda text: [[Word(c, n, n + 1)] for n, c in enumerate(text)])
     assert_close(embedder.embed(["abc"]), embedder.embed([["a", "b", "c"]]))

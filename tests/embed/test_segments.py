@@ -2,11 +2,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmokit.characters import ByteScheme
-from elmokit.embed.lines import Line
 from elmokit.embed.segments import Cutter
 from elmokit.errors import InputError
-from elmokit.segment import RuleSegmenter
+from elmokit.text.characters import ByteScheme
+from elmokit.text.lines import Line
+from elmokit.text.segmenters import RuleSegmenter
 
 
 def lines_of(*texts):

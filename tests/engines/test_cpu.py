@@ -11,9 +11,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from elmokit.config import LstmConfig
+from elmokit.engines import Clips, LayerState, LstmpWeights, Recurrence, cpu, engine_named
+from elmokit.engines.kernels.cpu import can_run, packing, threads
 from elmokit.nn.bilm import BiLM
-from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Recurrence, cpu, engine_named
-from elmokit.nn.kernels.cpu import can_run, packing, threads
 
 pytestmark = pytest.mark.usefixtures("cpu_kernels")
 CLIPS = Clips(0.5, 0.4)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from elmokit.engines import Clips, LayerState, LstmpWeights, Recurrence, cudnn, reference
 from elmokit.errors import EngineError
-from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Recurrence, cudnn, reference
 
 
 def recurrence(cell_dim, output_dim):

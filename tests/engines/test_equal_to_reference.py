@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmokit.config import LstmConfig
+from elmokit.engines import Choice, Clips, LayerState, LstmpWeights, Recurrence, cpu, engine_named, packed
 from elmokit.errors import EngineError
 from elmokit.nn import bilm
 from elmokit.nn.bilm import BiLM
-from elmokit.nn.engines import Choice, Clips, LayerState, LstmpWeights, Recurrence, cpu, engine_named, packed
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 # Relative to the norm: outputs, gates and their gradients are rounded to 8 or 11 bits at every step, and the steps pass
@@ -130,7 +130,7 @@ def test_cpu_leaves_gradients_and_float64_to_packed(problem):
 @pytest.fixture
 def small_tiles(interpreted_triton, monkeypatch):
     """Tiles so small that even the problems here need several of them; memory that nobody has written to holds NaN."""
-    from elmokit.nn.engines import triton
+    from elmokit.engines import triton
 
     for name in ("FORWARD_TILE", "MANY_CELLS_TILE", "PROJECT_TILE"):
         monkeypatch.setattr(triton, name, (16, 16, 16, 4, 2))
@@ -149,7 +149,7 @@ FUSED += [{"FUSED_DTYPES": (torch.float32,), "FUSED_CELLS": most} for most in (0
 
 def take(patch, fused):
     """The Triton engine goes this way."""
-    from elmokit.nn.engines import triton
+    from elmokit.engines import triton
 
     for name, value in fused.items():
         patch.setattr(triton, name, value)
@@ -161,7 +161,7 @@ triton_problems = problems([torch.float32], most_words=5, widest=40)
 @settings(deadline=None, max_examples=30)
 @given(problem=triton_problems, fused=st.sampled_from(FUSED))
 def test_triton_gives_the_same_outputs_and_states(interpreted_triton, problem, fused):
-    from elmokit.nn.engines import triton
+    from elmokit.engines import triton
 
     with pytest.MonkeyPatch.context() as patch:
         take(patch, fused)
@@ -202,7 +202,7 @@ def check_gradients(name, recurrences, batch_sizes, clips, dtype):
     fused_cells=st.sampled_from([0, 1024]),
 )
 def test_triton_in_half_precision(interpreted_triton, problem, fused_cells):
-    from elmokit.nn.engines import triton
+    from elmokit.engines import triton
 
     recurrences, batch_sizes, clips, dtype = problem
     exact = [cast(recurrence, torch.float64) for recurrence in recurrences]
@@ -255,7 +255,7 @@ def test_triton_says_twice_the_same(small_tiles, fused, monkeypatch):
     ],
 )
 def test_triton_multiplies_by_itself_in_half_precision(interpreted_triton, dtype, cells, keeps, fuses):
-    from elmokit.nn.engines import triton
+    from elmokit.engines import triton
 
     assert triton._fuses(dtype, cells, keeps=keeps) == fuses
 
@@ -282,7 +282,7 @@ def test_triton_without_gradients_launches_what_it_should(small_tiles, fused, ke
 
 @pytest.mark.parametrize("sizes", [[3], [3, 3, 3], [4, 3, 3, 1], [5, 5, 2, 2, 2], [1, 1, 1]])
 def test_triton_finds_what_was_said_before(interpreted_triton, sizes):
-    from elmokit.nn.engines import triton
+    from elmokit.engines import triton
 
     starts = [sum(sizes[:step]) for step in range(len(sizes))]
     outputs_ENP = torch.arange(2.0 * sum(sizes)).view(2, -1, 1)
@@ -294,7 +294,7 @@ def test_triton_finds_what_was_said_before(interpreted_triton, sizes):
 
 @pytest.mark.parametrize(("kilobytes", "tile"), [(227, "MANY_CELLS_TILE"), (99, "FORWARD_TILE")])
 def test_triton_takes_a_tile_that_fits_the_gpu(interpreted_triton, kilobytes, tile, monkeypatch):
-    from elmokit.nn.engines import triton
+    from elmokit.engines import triton
 
     monkeypatch.setattr(triton, "_shared_bytes", lambda device: 1024 * kilobytes)
     assert triton._many_cells_tile(torch.device("cuda", 0)) == getattr(triton, tile)

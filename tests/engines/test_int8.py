@@ -5,8 +5,8 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from elmokit.engines import Clips, LayerState, LstmpWeights, Recurrence, cpu, engine_named
 from elmokit.errors import EngineError
-from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Recurrence, cpu, engine_named
 
 pytestmark = pytest.mark.usefixtures("cpu_kernels")
 

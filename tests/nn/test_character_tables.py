@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmokit.config import CharConfig, ElmoConfig, LstmConfig, WordConfig
-from elmokit.nn.kernels.cpu import char_cnn, why_no_library
+from elmokit.engines.kernels.cpu import char_cnn, why_no_library
 from elmokit.nn.word_encoder import WordEncoder
 
 pytestmark = pytest.mark.skipif(why_no_library() is not None, reason="no C++ kernels here")

@@ -8,10 +8,10 @@ import torch
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from elmokit.engines.kernels import best_for, chunked, kernel_named
 from elmokit.errors import ConfigError, EngineError
-from elmokit.nn.kernels import best_for, chunked, kernel_named
-from elmokit.nn.sampling import Sampler
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
+from elmokit.pretrain.sampling import Sampler
 
 SAMPLERS = {
     "log_uniform": lambda size, num_words=40: Sampler.log_uniform(num_words, num_samples=size),

@@ -25,8 +25,8 @@ from elmokit.pretrain import counting, encoding, text_blocks
 from elmokit.pretrain.corpus import EncodedCorpus
 from elmokit.pretrain.counting import WordCounter, build_alphabet, most_frequent
 from elmokit.pretrain.encoding import encode_corpus
-from elmokit.pretrain.text_blocks import find_files, read_blocks
-from elmokit.segment import RuleSegmenter, Word
+from elmokit.text.blocks import find_files, read_blocks
+from elmokit.text.segmenters import RuleSegmenter, Word
 
 TEXT = "the cat sat on the mat\nthe dog sat\n\na cat\n"
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from elmokit.characters import ByteScheme, scheme_for
 from elmokit.pretrain import stepping
 from elmokit.pretrain.building import built_layout, built_network, built_reader, built_stepper, model_for
 from elmokit.pretrain.encoding import encode_corpus
@@ -16,6 +15,7 @@ from elmokit.pretrain.place import Place
 from elmokit.pretrain.preparing import Layout, joined, parts_of
 from elmokit.pretrain.reader import SentenceReader
 from elmokit.pretrain.stepping import GraphStepper
+from elmokit.text.characters import ByteScheme, scheme_for
 
 CPU = Place(0, 1, torch.device("cpu"))
 

@@ -13,19 +13,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmokit.characters import (
-    ByteScheme,
-    Scheme,
-    UnicodeScheme,
-    WordAndCharacterScheme,
-    WordScheme,
-)
 from elmokit.errors import ConfigError
 from elmokit.nn.word_encoder import kept_columns
 from elmokit.pretrain.corpus import EncodedCorpus
 from elmokit.pretrain.counting import build_alphabet
 from elmokit.pretrain.encoding import encode_corpus
 from elmokit.pretrain.reader import Batch, Prefetcher, SentenceReader, StreamReader
+from elmokit.text.characters import (
+    ByteScheme,
+    Scheme,
+    UnicodeScheme,
+    WordAndCharacterScheme,
+    WordScheme,
+)
 
 BEGIN, END, UNKNOWN = "<S>", "</S>", "<UNK>"
 

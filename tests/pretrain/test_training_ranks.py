@@ -10,9 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from elmokit.characters import WordScheme
 from elmokit.pretrain.encoding import encode_corpus
 from elmokit.pretrain.reader import SentenceReader
+from elmokit.text.characters import WordScheme
 
 
 def assert_same_story(one: list[dict], other: list[dict]) -> None:

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmokit import InputError
-from elmokit.labelled import Problems
 from elmokit.probe.cosines import nearest, pair_cosines
 from elmokit.probe.similarity import probe_similarity, read_rated_pairs, spearman
 from elmokit.probe.sources import StaticSource
 from elmokit.probe.wic import MAJORITY, best_threshold, probe_wic, read_wic
+from elmokit.text.labelled import Problems
 
 
 def test_wic_is_told_from_context_and_not_from_the_word(desk, spelled):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from elmokit import InputError
-from elmokit.labelled import Problems
 from elmokit.probe.frozen import Span
 from elmokit.probe.sense_data import Instance, read_sense_texts, read_wordnet
 from elmokit.probe.wsd import FIRST_SENSE, SenseMeans, f1_by_set, probe_senses
+from elmokit.text.labelled import Problems
 
 MONEY, RIVER = "bank%1:14:00::", "bank%1:17:01::"
 

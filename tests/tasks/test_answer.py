@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from elmokit.config import ElmoConfig
 from elmokit.errors import ConfigError, InputError
 from elmokit.model import Elmo
-from elmokit.segment import RuleSegmenter
 from elmokit.tasks.answer import Answer, AnswerConfig, best_spans, span_loss
 from elmokit.tasks.base import load_task
 from elmokit.tasks.config import InputConfig, TrainingConfig
@@ -19,6 +18,7 @@ from elmokit.tasks.inputs import WordInputs
 from elmokit.tasks.layers import ElmoSource
 from elmokit.tasks.train import main
 from elmokit.tasks.training import train_task
+from elmokit.text.segmenters import RuleSegmenter
 
 NAMES = ["Ann", "Bob", "Cleo", "Dan", "Eve", "Finn"]
 TOWNS = ["Rome", "Oslo", "Lima", "Bonn", "Cork", "Kyiv"]

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from elmokit.errors import ConfigError, InputError
-from elmokit.segment import RuleSegmenter
 from elmokit.tasks.classify import Classifier, ClassifyConfig
 from elmokit.tasks.config import InputConfig, TrainingConfig
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.tables import LabelledSentence
 from elmokit.tasks.inputs import WordInputs
 from elmokit.tasks.training import train_task
+from elmokit.text.segmenters import RuleSegmenter
 
 # The class is in the order of the words, not in which words there are.
 EXAMPLES = [

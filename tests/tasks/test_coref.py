@@ -8,7 +8,6 @@ import torch
 from elmokit.config import ElmoConfig
 from elmokit.errors import ConfigError
 from elmokit.model import Elmo
-from elmokit.segment import RuleSegmenter
 from elmokit.tasks.base import load_task
 from elmokit.tasks.config import InputConfig, TrainingConfig
 from elmokit.tasks.coref import Coref, CorefConfig, _Chosen
@@ -17,6 +16,7 @@ from elmokit.tasks.data.conll_coref import CorefExample, cut
 from elmokit.tasks.inputs import WordInputs
 from elmokit.tasks.layers import ElmoSource
 from elmokit.tasks.training import train_task
+from elmokit.text.segmenters import RuleSegmenter
 
 NAMES = {"Ann": "she", "Bob": "he", "Rex": "it"}
 

@@ -67,7 +67,7 @@ def test_no_answers_and_other_segmenters(tmp_path):
 
     class Whole:
         def __call__(self, text):
-            from elmokit.segment import Word
+            from elmokit.text.segmenters import Word
 
             return [[Word(text, 0, len(text))]]
 

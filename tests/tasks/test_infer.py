@@ -7,7 +7,6 @@ import torch
 from elmokit.config import ElmoConfig
 from elmokit.errors import ConfigError, InputError
 from elmokit.model import Elmo
-from elmokit.segment import RuleSegmenter
 from elmokit.tasks.base import load_task
 from elmokit.tasks.config import InputConfig, TrainingConfig
 from elmokit.tasks.data import Problems
@@ -16,6 +15,7 @@ from elmokit.tasks.infer import Infer, InferConfig, compared, mean_and_maximum
 from elmokit.tasks.inputs import WordInputs
 from elmokit.tasks.layers import ElmoSource
 from elmokit.tasks.training import train_task
+from elmokit.text.segmenters import RuleSegmenter
 
 COLOURS = ["red", "blue", "green", "pink"]
 THINGS = ["car", "door", "hat", "cup"]

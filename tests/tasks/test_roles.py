@@ -8,7 +8,6 @@ import torch
 from elmokit.config import ElmoConfig
 from elmokit.errors import ConfigError, InputError
 from elmokit.model import Elmo
-from elmokit.segment import RuleSegmenter
 from elmokit.tasks.base import load_task
 from elmokit.tasks.config import InputConfig, TrainingConfig
 from elmokit.tasks.crf import viterbi
@@ -18,6 +17,7 @@ from elmokit.tasks.inputs import WordInputs
 from elmokit.tasks.layers import ElmoSource
 from elmokit.tasks.roles import HighwayBiLstm, Roles, RolesConfig, follow_on
 from elmokit.tasks.training import train_task
+from elmokit.text.segmenters import RuleSegmenter
 
 NOUNS = ["dog", "cat", "man", "bird"]
 

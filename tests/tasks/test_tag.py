@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmokit.errors import ConfigError, InputError
-from elmokit.segment import RuleSegmenter
 from elmokit.tasks.base import load_task
 from elmokit.tasks.config import InputConfig, TrainingConfig
 from elmokit.tasks.data import Problems
@@ -17,6 +16,7 @@ from elmokit.tasks.inputs import WordInputs
 from elmokit.tasks.scores.spans import spans_of, to_iobes
 from elmokit.tasks.tag import TagConfig, Tagger
 from elmokit.tasks.training import train_task
+from elmokit.text.segmenters import RuleSegmenter
 
 INPUTS = InputConfig(character_filters=16)
 NAMES = [

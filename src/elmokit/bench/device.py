@@ -27,8 +27,8 @@ from torch import nn
 from elmokit.bench.arguments import DEVICE_PARTS
 from elmokit.bench.machine import machine_facts
 from elmokit.config import ElmoConfig
+from elmokit.engines import Clips, LayerState, LstmpWeights, Recurrence, best_for, engine_named
 from elmokit.errors import InputError
-from elmokit.nn.engines import Clips, LayerState, LstmpWeights, Recurrence, best_for, engine_named
 
 __all__ = ["library_lstm", "measured_on_device", "recorded"]
 

@@ -57,9 +57,9 @@ class Text:
 
 
 def read_text(path: Path) -> Text:
-    """The sentences of a file (packed or not), split into words by the rules of `segment.py` and shuffled."""
-    from elmokit.embed.lines import LineReader
-    from elmokit.segment import RuleSegmenter
+    """The sentences of a file (packed or not), split into words by the rules of `text/segmenters.py` and shuffled."""
+    from elmokit.text.lines import LineReader
+    from elmokit.text.segmenters import RuleSegmenter
 
     segmenter, sentences = RuleSegmenter(), []
     for line in LineReader([path]):

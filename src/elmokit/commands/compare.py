@@ -48,7 +48,7 @@ class Compare(Command):
         from elmokit.embed.embedder import Embedder
         from elmokit.errors import InputError
         from elmokit.pictures import check_picture
-        from elmokit.segment import words
+        from elmokit.text.segmenters import words
 
         if self.picture is not None:
             check_picture(self.picture)

@@ -18,8 +18,8 @@ import tyro
 from elmokit.commands.base import DEFAULT_MODEL, Command, Model, say
 
 if TYPE_CHECKING:
-    from elmokit.embed.lines import LineReader
-    from elmokit.scores import Perplexity
+    from elmokit.language_model.scores import Perplexity
+    from elmokit.text.lines import LineReader
 
 __all__ = ["Evaluate"]
 
@@ -53,8 +53,8 @@ class Evaluate(Command):
 
     def run(self) -> None:
         """Read the files and print what the model thought of them."""
-        from elmokit.embed.lines import LineReader
-        from elmokit.language_model import LanguageModel
+        from elmokit.language_model.model import LanguageModel
+        from elmokit.text.lines import LineReader
 
         reader = LineReader(self.files)
         model = LanguageModel.from_pretrained(self.model)

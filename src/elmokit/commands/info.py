@@ -82,7 +82,7 @@ def _engine_here(config: ElmoConfig) -> str:
     import torch
 
     from elmokit.devices import found_device
-    from elmokit.nn.engines import Clips, best_for
+    from elmokit.engines import Clips, best_for
 
     choice = best_for(found_device(), torch.float32, Clips(config.lstm.cell_clip, config.lstm.projection_clip))
     return f"{choice.name} ({choice.reason})"
@@ -92,7 +92,7 @@ def _precisions_here() -> str:
     from typing import get_args
 
     from elmokit.devices import found_device
-    from elmokit.nn.precision import PrecisionName, why_not
+    from elmokit.engines.precision import PrecisionName, why_not
 
     reasons = {name: why_not(name, found_device()) for name in get_args(PrecisionName)}
     found = ", ".join(name for name, reason in reasons.items() if reason is None)

@@ -43,7 +43,7 @@ class Predict(Command):
     def run(self) -> None:
         """Ask the model and print one line a word."""
         from elmokit.errors import InputError
-        from elmokit.language_model import LanguageModel
+        from elmokit.language_model.model import LanguageModel
 
         if self.substitutes is None and self.occurrence != 1:
             raise InputError("--occurrence says which word to replace: it needs --substitutes WORD")

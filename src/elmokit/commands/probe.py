@@ -21,9 +21,9 @@ from elmokit.commands.base import DEFAULT_MODEL, Command, Model, Precision, say,
 
 if TYPE_CHECKING:
     from elmokit.embed.embedder import Embedder
-    from elmokit.labelled import Problems
     from elmokit.probe.report import Report
     from elmokit.probe.sources import Source
+    from elmokit.text.labelled import Problems
 
 __all__ = ["PROBES", "PROBE_SUMMARY"]
 
@@ -89,7 +89,7 @@ class _LayerProbe(_Reporting):
     """Leave out what cannot be used in the files, and say how much that was."""
 
     def _problems(self) -> Problems:
-        from elmokit.labelled import Problems
+        from elmokit.text.labelled import Problems
 
         return Problems(skips=self.skip_bad)
 
@@ -337,9 +337,9 @@ class Words(Command):
             self._in_context(embedder, self.sentence, self.text)
 
     def _by_spelling(self, embedder: Embedder) -> None:
-        from elmokit.embed.lines import LineReader
         from elmokit.errors import InputError
         from elmokit.probe.words import model_vocabulary, nearest_words
+        from elmokit.text.lines import LineReader
 
         own = model_vocabulary(self.model)
         listed = own
@@ -356,11 +356,11 @@ class Words(Command):
             say("* not in the model's vocabulary")
 
     def _in_context(self, embedder: Embedder, sentence: str, text: str) -> None:
-        from elmokit.embed.lines import LineReader
         from elmokit.errors import InputError
         from elmokit.probe.frozen import kept_in
         from elmokit.probe.words import nearest_uses
-        from elmokit.segment import words
+        from elmokit.text.lines import LineReader
+        from elmokit.text.segmenters import words
 
         if len(self.words) != 1:
             raise InputError(f"--text shows the neighbours of one word in its sentence, found {len(self.words)} words")

@@ -22,9 +22,9 @@ from elmokit.tasks.arguments import common_settings, configured
 from elmokit.tasks.config import TaskConfig, TrainingConfig
 
 if TYPE_CHECKING:
-    from elmokit.segment import Word
     from elmokit.tasks.base import TaskModel
     from elmokit.tasks.data import Example
+    from elmokit.text.segmenters import Word
 
 __all__ = ["TASK_COMMANDS", "TASK_SUMMARY"]
 
@@ -212,9 +212,9 @@ class TaskPredict(Command):
             say(json.dumps(prediction, ensure_ascii=False) if self.json else model.show(example, prediction))
 
     def _examples(self, model: TaskModel) -> Iterator[Example]:
-        from elmokit.embed.lines import LineReader
         from elmokit.errors import InputError
-        from elmokit.segment import RuleSegmenter
+        from elmokit.text.lines import LineReader
+        from elmokit.text.segmenters import RuleSegmenter
 
         segmenter = _split_at_blanks if self.tokenised else RuleSegmenter()
         count, needed = len(model.texts), " and ".join(model.texts)
@@ -241,7 +241,7 @@ TASK_COMMANDS: dict[str, type[Command]] = {"train": TaskTrain, "evaluate": TaskE
 
 def _split_at_blanks(text: str) -> list[list[Word]]:
     """A segmenter for text that is one sentence in words already."""
-    from elmokit.segment import Word
+    from elmokit.text.segmenters import Word
 
     return [[Word(found.group(), found.start(), found.end()) for found in re.finditer(r"\S+", text)]]
 

@@ -22,11 +22,11 @@ from elmokit.embed.cache import Word
 from elmokit.embed.layers import Layers, checked_layers
 from elmokit.embed.pooling import Pooling, checked_pooling, pooled
 from elmokit.embed.reading import BatchReader, joined_rows, rows_from
+from elmokit.engines.precision import PrecisionName, checked_precision
 from elmokit.errors import InputError
 from elmokit.model import Elmo
 from elmokit.nn.bilm import BilmState
-from elmokit.nn.precision import PrecisionName, checked_precision
-from elmokit.segment import RuleSegmenter, Segmenter
+from elmokit.text.segmenters import RuleSegmenter, Segmenter
 
 __all__ = ["CACHE_WORDS", "Embedder", "Sentence", "StateMode"]
 
@@ -51,7 +51,7 @@ class Embedder:
         precision: `"float32"`, `"bfloat16"` (on CUDA) or `"int8"` (on a CPU: several times faster, vectors off by about
             a hundredth of their size); the model's own if not given.
         state: what the model remembers at the start of a sentence: `"zero"`, `"carry"` or `"canonical"`.
-        segmenter: splits strings into words; the rule of `elmokit.segment` if not given.
+        segmenter: splits strings into words; the rule of `elmokit.text.segmenters` if not given.
         cache_words: words whose context-free vectors are remembered; 0 for none.
 
     Example:

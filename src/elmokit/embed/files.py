@@ -26,7 +26,6 @@ import torch
 from elmokit.embed.batching import CARRY_BATCH_SIZE
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.layers import Layers, checked_layers
-from elmokit.embed.lines import LineReader
 from elmokit.embed.manifest import check_same_settings, job_manifest
 from elmokit.embed.parts import Part, PartialFolder, packed_strings
 from elmokit.embed.progress import JobClock, Progress
@@ -34,6 +33,7 @@ from elmokit.embed.segments import SEGMENT_WORDS, Cutter, Segment, skip_finished
 from elmokit.embed.sinks import Contents, Format, format_of
 from elmokit.errors import InputError, OutputError
 from elmokit.nn.bilm import BilmState
+from elmokit.text.lines import LineReader
 
 __all__ = ["EmbedReport", "embed_files"]
 

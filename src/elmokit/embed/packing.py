@@ -2,7 +2,7 @@
 
 Arrives: the number of words of each sentence, boundaries counted. Leaves: which of the words, laid end to end, each
 direction reads when. Rows are sorted by falling length and read step by step, first words of all rows, then second
-words, …, so nothing is computed for padding (see `nn/engines/README.md`).
+words, …, so nothing is computed for padding (see `engines/README.md`).
 
 Shapes: B rows, S steps, N words of all rows together.
 """

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from elmokit.embed.lines import LineReader
 from elmokit.embed.segments import Segment
+from elmokit.text.lines import LineReader
 
 __all__ = ["JobClock", "Progress"]
 

@@ -22,10 +22,10 @@ from elmokit.embed.batching import NUM_BOUNDARIES
 from elmokit.embed.cache import Word, WordCache
 from elmokit.embed.layers import Layers, chosen_layers
 from elmokit.embed.packing import Packing
+from elmokit.engines.kernels.cpu import torch_alone
 from elmokit.errors import EngineError
 from elmokit.model import Elmo
 from elmokit.nn.bilm import BilmState
-from elmokit.nn.kernels.cpu import torch_alone
 
 __all__ = ["BatchReader", "joined_rows", "rows_from"]
 

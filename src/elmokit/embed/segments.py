@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from elmokit.characters import Scheme
-from elmokit.embed.lines import Line
 from elmokit.embed.parts import Part
 from elmokit.errors import InputError
-from elmokit.segment import Segmenter
+from elmokit.text.characters import Scheme
+from elmokit.text.lines import Line
+from elmokit.text.segmenters import Segmenter
 
 __all__ = ["SEGMENT_WORDS", "Cutter", "Row", "Segment", "skip_finished"]
 

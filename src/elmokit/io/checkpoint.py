@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmokit.characters import Scheme, scheme_for
 from elmokit.config import ElmoConfig
 from elmokit.errors import CheckpointError
+from elmokit.text.characters import Scheme, scheme_for
 
 __all__ = [
     "Checkpoint",

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.config import LstmConfig
-from elmokit.nn.engines import Choice, Clips, LayerState, LstmpWeights, Precision, Recurrence, best_for, engine_named
+from elmokit.engines import Choice, Clips, LayerState, LstmpWeights, Precision, Recurrence, best_for, engine_named
 from elmokit.nn.lstmp import Lstmp
 
 __all__ = ["BiLM", "BilmState"]

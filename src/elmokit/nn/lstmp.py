@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from elmokit.config import LstmConfig
-from elmokit.nn.engines import LstmpWeights
+from elmokit.engines import LstmpWeights
 
 __all__ = ["Lstmp"]
 

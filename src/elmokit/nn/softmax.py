@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from elmokit.engines import Choice
+from elmokit.engines.kernels import best_for, kernel_named
 from elmokit.errors import ConfigError
-from elmokit.nn.engines import Choice
-from elmokit.nn.kernels import best_for, kernel_named
 
 __all__ = ["AdaptiveSoftmax", "OutputLayer", "Softmax", "output_layer_of"]
 

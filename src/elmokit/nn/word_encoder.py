@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.config import CharConfig, ElmoConfig, WordConfig
-from elmokit.nn.engines import Precision, why_no_triton
-from elmokit.nn.kernels.cpu import can_run, packed_highway, packed_linear
-from elmokit.nn.kernels.cpu.char_cnn import Filter, character_features, has_tables
+from elmokit.engines import Precision, why_no_triton
+from elmokit.engines.kernels.cpu import can_run, packed_highway, packed_linear
+from elmokit.engines.kernels.cpu.char_cnn import Filter, character_features, has_tables
 
 __all__ = ["CharCnn", "Highway", "WordEncoder", "WordTable", "distinct_rows"]
 
@@ -178,7 +178,7 @@ def _joined(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 def _looked_up(ids: Tensor, table_SE: Tensor) -> Tensor:
     if table_SE.requires_grad and why_no_triton(table_SE.device, table_SE.dtype) is None:
-        from elmokit.nn.kernels.char_table import look_up
+        from elmokit.engines.kernels.char_table import look_up
 
         return look_up(ids, table_SE)
     return F.embedding(ids, table_SE)
@@ -187,7 +187,7 @@ def _looked_up(ids: Tensor, table_SE: Tensor) -> Tensor:
 def _pooled(words: Sequence[Tensor], filters: Sequence[Tensor]) -> Tensor:
     """The largest value (N, F) of each channel of each filter (K, E, w) over all positions of a word (N, T, E)."""
     if why_no_triton(words[0].device, words[0].dtype) is None and filters[0].dtype == words[0].dtype:
-        from elmokit.nn.kernels import char_filters
+        from elmokit.engines.kernels import char_filters
 
         if char_filters.fits(words, filters):
             return char_filters.pooled(words, filters)
@@ -199,7 +199,7 @@ def _activated(features_NF: Tensor, bias_F: Tensor, activation: str) -> Tensor:
     if activation != "relu":
         return (features_NF + bias_F).tanh()
     if why_no_triton(features_NF.device, features_NF.dtype) is None and bias_F.dtype == features_NF.dtype:
-        from elmokit.nn.kernels.highway import add_and_rectify
+        from elmokit.engines.kernels.highway import add_and_rectify
 
         return add_and_rectify(features_NF, bias_F)
     return (features_NF + bias_F).relu()
@@ -227,7 +227,7 @@ class Highway(nn.Module):
             return packed_highway(features_NF, gate, transform, precision=precision)
         dtypes = {part.dtype for part in (features_NF, *gate, *transform)}
         if len(dtypes) == 1 and why_no_triton(features_NF.device, features_NF.dtype) is None:
-            from elmokit.nn.kernels import highway
+            from elmokit.engines.kernels import highway
 
             return highway.highway(features_NF, gate, transform)
         return torch.lerp(features_NF, self.transform(features_NF).relu(), self.gate(features_NF).sigmoid())

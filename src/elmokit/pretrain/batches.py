@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from elmokit.characters import Scheme, WordAndCharacterScheme, WordScheme
 from elmokit.errors import ConfigError
 from elmokit.pretrain.corpus import BEGIN_SENTENCE, END_SENTENCE, EncodedCorpus
+from elmokit.text.characters import Scheme, WordAndCharacterScheme, WordScheme
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +35,7 @@ Array = TypeVar("Array")
 class Batch(Generic[Array]):
     """What one step reads and predicts, as numpy arrays or, after `to`, as tensors.
 
-    The packed layout is that of `nn/engines/README.md`: rows by falling length, first the first word of every row,
+    The packed layout is that of `engines/README.md`: rows by falling length, first the first word of every row,
     then the second word of every row that has one, and so on. A backward row is packed as it is read, last word first.
 
     Attributes:

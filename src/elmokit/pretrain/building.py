@@ -10,9 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from elmokit.characters import Scheme
 from elmokit.config import ElmoConfig, WordConfig
-from elmokit.nn.sampling import Sampler
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
 from elmokit.pretrain.corpus import EncodedCorpus
 from elmokit.pretrain.counting import build_alphabet
@@ -22,7 +20,9 @@ from elmokit.pretrain.place import Place
 from elmokit.pretrain.preparing import Layout
 from elmokit.pretrain.reader import Reader, SentenceReader, StreamReader
 from elmokit.pretrain.recipes import TrainConfig
+from elmokit.pretrain.sampling import Sampler
 from elmokit.pretrain.stepping import GraphStepper, Stepper
+from elmokit.text.characters import Scheme
 
 __all__ = ["built_layout", "built_network", "built_reader", "built_stepper", "model_for", "optimiser_config"]
 

@@ -27,8 +27,8 @@ from elmokit.io.atomic import new_folder
 from elmokit.pretrain.corpus import BEGIN_SENTENCE, END_SENTENCE, FORMAT, FORMAT_VERSION, UNKNOWN, EncodedCorpus
 from elmokit.pretrain.counting import SPECIAL_WORDS, TABLE_WORDS, Run, WordCounter, most_frequent
 from elmokit.pretrain.segmenting import Segmenting, num_cores, segment_blocks
-from elmokit.pretrain.text_blocks import BLOCK_BYTES, TextBlock, find_files, read_blocks, total_size
-from elmokit.segment import RuleSegmenter, Segmenter
+from elmokit.text.blocks import BLOCK_BYTES, TextBlock, find_files, read_blocks, total_size
+from elmokit.text.segmenters import RuleSegmenter, Segmenter
 
 __all__ = ["encode_corpus"]
 

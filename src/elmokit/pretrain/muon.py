@@ -10,7 +10,7 @@ cut first: the gates mean different things. Filters of a convolution are rows of
 All matrices of one shape go through the Newton–Schulz steps together, and small ones are padded with zeros to the
 shape of others (which changes nothing: zero rows and columns stay zero), because a GPU spends far more time on starting
 many small products than on computing them. Nothing here waits for the device. What surrounds the products is written
-twice: in torch's operations, which say what is meant, and for GPUs in `nn/kernels/momentum.py`, which is tested to be
+twice: in torch's operations, which say what is meant, and for GPUs in `momentum_kernel.py`, which is tested to be
 the same.
 
 Shapes: B matrices of a batch, R rows, C columns, R <= C.
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from elmokit.nn.engines import why_no_triton
+from elmokit.engines import why_no_triton
 
 __all__ = ["Muon", "newton_schulz"]
 
@@ -210,7 +210,7 @@ class _Batch:
         steps: int,
     ) -> None:
         """All that a step does to these matrices, by Triton's kernels."""
-        from elmokit.nn.kernels import momentum as kernels
+        from elmokit.engines.kernels import momentum as kernels
 
         table_B7 = self._table_of(gradients, momenta, weights)
         updates_BRC, squares_BT = kernels.mix(table_B7, self.shape, factor, is_lost, momentum)

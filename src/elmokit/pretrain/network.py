@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from elmokit.config import ElmoConfig
+from elmokit.engines import why_no_triton
 from elmokit.nn.bilm import BiLM, BilmState
-from elmokit.nn.engines import why_no_triton
 from elmokit.nn.softmax import OutputLayer
 from elmokit.nn.word_encoder import WordEncoder
 from elmokit.pretrain.batches import Batch
@@ -43,7 +43,7 @@ class StepInputs:
         words_2N: for each direction the distinct word at each place.
         targets_2N: for each direction the row of the vocabulary to predict there.
         keys_N: a number for each place, from which dropout is drawn.
-        batch_sizes: rows that read a word at each step (see `nn/engines/README.md`).
+        batch_sizes: rows that read a word at each step (see `engines/README.md`).
     """
 
     blocks: list[Tensor]
@@ -208,7 +208,7 @@ def keyed_dropout(values_NP: Tensor, keys_N: Tensor, *, seed: Tensor, rate: floa
     """
     threshold, scale = int(rate * 2**24), 1 / (1 - rate)
     if why_no_triton(values_NP.device, values_NP.dtype) is None:
-        from elmokit.nn.kernels import keyed_dropout as kernel
+        from elmokit.engines.kernels import keyed_dropout as kernel
 
         return kernel.keyed_dropout(values_NP, keys_N, seed, place, threshold, scale)
     # Odd multipliers spread seeds and keys over all 64 bits before the upper half is taken.

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from elmokit.characters import Scheme
 from elmokit.errors import ConfigError
 from elmokit.pretrain.batches import Batch, packed_batch
 from elmokit.pretrain.corpus import BEGIN_SENTENCE, END_SENTENCE, EncodedCorpus
 from elmokit.pretrain.reading import Prefetcher, Reader
 from elmokit.pretrain.shuffling import BLOCK_SENTENCES, POOL_BLOCKS, SentenceQueue, Shuffling
+from elmokit.text.characters import Scheme
 
 __all__ = ["Batch", "Prefetcher", "Reader", "SentenceReader", "StreamReader"]
 

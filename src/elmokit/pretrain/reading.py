@@ -15,10 +15,10 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from elmokit.characters import Scheme
 from elmokit.errors import ConfigError
 from elmokit.pretrain.batches import Batch, WordSpellings
 from elmokit.pretrain.corpus import EncodedCorpus
+from elmokit.text.characters import Scheme
 
 __all__ = ["Prefetcher", "Reader"]
 

@@ -18,10 +18,9 @@ from typing import Any
 from torch.nn.utils import get_total_norm
 from tqdm import tqdm
 
-from elmokit.characters import scheme_for
+from elmokit.engines import best_for
 from elmokit.errors import TrainingError
 from elmokit.nn.bilm import BilmState
-from elmokit.nn.engines import best_for
 from elmokit.pretrain.averaging import WeightAverage
 from elmokit.pretrain.building import built_network, built_reader, built_stepper, optimiser_config
 from elmokit.pretrain.corpus import EncodedCorpus
@@ -35,6 +34,7 @@ from elmokit.pretrain.saving import Checkpoints
 from elmokit.pretrain.start import Start
 from elmokit.pretrain.stepping import GraphStepper
 from elmokit.pretrain.unfreezing import Stages
+from elmokit.text.characters import scheme_for
 
 __all__ = ["Run"]
 

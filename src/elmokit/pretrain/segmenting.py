@@ -29,8 +29,8 @@ from typing import NamedTuple
 import numpy as np
 
 from elmokit.errors import InputError
-from elmokit.pretrain.text_blocks import TextBlock
-from elmokit.segment import Segmenter
+from elmokit.text.blocks import TextBlock
+from elmokit.text.segmenters import Segmenter
 
 __all__ = ["SegmentedBlock", "Segmenting", "num_cores", "segment_blocks", "serve"]
 

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from elmokit import io
-from elmokit.characters import VOCABULARY_SPECIALS
 from elmokit.config import ElmoConfig, WordConfig
 from elmokit.errors import ConfigError
 from elmokit.nn.softmax import Softmax
@@ -28,7 +27,8 @@ from elmokit.pretrain.building import model_for
 from elmokit.pretrain.corpus import UNKNOWN, EncodedCorpus
 from elmokit.pretrain.network import LanguageModelNetwork
 from elmokit.pretrain.recipes import TrainConfig
-from elmokit.vectors import read_vectors, vectors_width
+from elmokit.text.characters import VOCABULARY_SPECIALS
+from elmokit.text.word_vectors import read_vectors, vectors_width
 
 __all__ = ["Start", "matched_rows", "start_of", "take_over_rows"]
 

@@ -21,11 +21,11 @@ import torch
 from torch import Tensor, distributed, nn
 
 from elmokit.nn.bilm import BilmState
-from elmokit.nn.sampling import Negatives, Sampler
 from elmokit.nn.softmax import Softmax
 from elmokit.pretrain.batches import Batch
 from elmokit.pretrain.network import LanguageModelNetwork, Loss, StepInputs
 from elmokit.pretrain.preparing import Layout, Prepared, joined, parts_of
+from elmokit.pretrain.sampling import Negatives, Sampler
 
 __all__ = ["GraphStepper", "Stepper"]
 

@@ -31,7 +31,7 @@ from elmokit.pretrain.recipes import TrainConfig
 from elmokit.pretrain.run import Run
 from elmokit.pretrain.saving import save_model
 from elmokit.pretrain.start import Start, start_of
-from elmokit.pretrain.text_blocks import find_files, total_size
+from elmokit.text.blocks import find_files, total_size
 
 __all__ = ["train"]
 

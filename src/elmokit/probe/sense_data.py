@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
-from elmokit.embed.lines import Line, LineReader
 from elmokit.errors import InputError
-from elmokit.labelled import Problems
 from elmokit.probe.frozen import Span
+from elmokit.text.labelled import Problems
+from elmokit.text.lines import Line, LineReader
 
 __all__ = ["POS_OF_NUMBER", "Instance", "SenseText", "WordNet", "read_sense_texts", "read_wordnet"]
 

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from elmokit.embed.lines import LineReader
 from elmokit.errors import InputError
-from elmokit.labelled import Problems
 from elmokit.probe.cosines import pair_cosines
 from elmokit.probe.frozen import freeze, one_span_a_word
 from elmokit.probe.report import Report
 from elmokit.probe.sources import Source, StaticSource
+from elmokit.text.labelled import Problems
+from elmokit.text.lines import LineReader
 
 __all__ = ["RatedPair", "probe_similarity", "read_rated_pairs", "spearman"]
 

@@ -21,7 +21,7 @@ import numpy as np
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.manifest import job_manifest
 from elmokit.errors import InputError
-from elmokit.vectors import read_vectors
+from elmokit.text.word_vectors import read_vectors
 
 __all__ = ["ElmoSource", "Row", "Source", "StaticSource", "layer_rows"]
 

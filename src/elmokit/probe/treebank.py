@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import NamedTuple
 
-from elmokit.conllu import word_columns
 from elmokit.errors import InputError
-from elmokit.labelled import Problems, blocks, text_lines
+from elmokit.text.conllu import word_columns
+from elmokit.text.labelled import Problems, blocks, text_lines
 
 __all__ = ["NO_VALUE", "TaggedSentence", "read_conllu"]
 

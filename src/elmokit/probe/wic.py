@@ -16,14 +16,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from elmokit.embed.lines import Line, LineReader
 from elmokit.errors import InputError
-from elmokit.labelled import Problems
 from elmokit.probe.cosines import pair_cosines, unit
 from elmokit.probe.frozen import Span, freeze
 from elmokit.probe.linear import fit
 from elmokit.probe.report import Report
 from elmokit.probe.sources import Source
+from elmokit.text.labelled import Problems
+from elmokit.text.lines import Line, LineReader
 
 __all__ = ["MAJORITY", "Pair", "best_threshold", "probe_wic", "read_wic"]
 

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.errors import InputError
-from elmokit.segment import Segmenter
 from elmokit.tasks.attention import AttentionFlow, SelfAttention
 from elmokit.tasks.base import TaskModel
 from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check
@@ -33,6 +32,7 @@ from elmokit.tasks.inputs import WordBatch, WordInputs
 from elmokit.tasks.passages import joined_sentences
 from elmokit.tasks.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.squad import squad_scores
+from elmokit.text.segmenters import Segmenter
 
 __all__ = ["TASK", "Answer", "AnswerConfig", "best_spans", "span_loss"]
 

@@ -36,7 +36,7 @@ from elmokit.tasks.inputs import WordInputs
 from elmokit.tasks.layers import ElmoSource, open_elmo
 
 if TYPE_CHECKING:
-    from elmokit.segment import Segmenter
+    from elmokit.text.segmenters import Segmenter
 
 __all__ = ["FILES", "Prediction", "TaskModel", "like_sizes", "load_task", "training_with"]
 

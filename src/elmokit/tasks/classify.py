@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from elmokit import segment
-from elmokit.embed.lines import LineReader
 from elmokit.errors import InputError
 from elmokit.tasks.base import TaskModel, training_with
 from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check
@@ -30,9 +28,11 @@ from elmokit.tasks.data.trees import read_trees
 from elmokit.tasks.inputs import WordInputs
 from elmokit.tasks.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.accuracy import class_scores
+from elmokit.text import segmenters
+from elmokit.text.lines import LineReader
 
 if TYPE_CHECKING:
-    from elmokit.segment import Segmenter
+    from elmokit.text.segmenters import Segmenter
 
 __all__ = ["TASK", "Classifier", "ClassifyConfig"]
 
@@ -114,7 +114,9 @@ class Classifier(TaskModel):
         if kind == "trees":
             return read_trees(path, problems=problems)
         readers = {"tsv": read_table, "jsonl": read_json_lines, "lines": read_labelled_lines}
-        return readers[kind](path, splits=str.split if config.words == "blanks" else segment.words, problems=problems)
+        return readers[kind](
+            path, splits=str.split if config.words == "blanks" else segmenters.words, problems=problems
+        )
 
     @classmethod
     def read_train(

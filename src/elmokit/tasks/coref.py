@@ -33,7 +33,7 @@ from elmokit.tasks.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.coref import coreference_scores
 
 if TYPE_CHECKING:
-    from elmokit.segment import Segmenter
+    from elmokit.text.segmenters import Segmenter
 
 __all__ = ["TASK", "Coref", "CorefConfig", "CorefPrediction"]
 

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.errors import InputError
-from elmokit.segment import Segmenter
 from elmokit.tasks.attention import soft_alignment
 from elmokit.tasks.base import TaskModel, training_with
 from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check
@@ -32,6 +31,7 @@ from elmokit.tasks.data.snli import PairExample, read_pairs
 from elmokit.tasks.inputs import WordInputs
 from elmokit.tasks.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.accuracy import class_scores
+from elmokit.text.segmenters import Segmenter
 
 __all__ = ["TASK", "Infer", "InferConfig", "compared", "mean_and_maximum"]
 

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elmokit.characters import ByteScheme
 from elmokit.config import CharConfig
 from elmokit.embed.embedder import Embedder
 from elmokit.nn.scalar_mix import ScalarMix
@@ -26,7 +25,8 @@ from elmokit.nn.word_encoder import CharCnn, kept_columns
 from elmokit.tasks.config import InputConfig
 from elmokit.tasks.layers import ElmoSource, LayerStore
 from elmokit.tasks.moving import moved
-from elmokit.vectors import WordVectors, read_vectors, vectors_width
+from elmokit.text.characters import ByteScheme
+from elmokit.text.word_vectors import WordVectors, read_vectors, vectors_width
 
 __all__ = ["WordBatch", "WordInputs"]
 

@@ -33,7 +33,7 @@ from elmokit.tasks.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.srl import arguments, role_scores
 
 if TYPE_CHECKING:
-    from elmokit.segment import Segmenter
+    from elmokit.text.segmenters import Segmenter
 
 __all__ = ["TASK", "HighwayBiLstm", "Roles", "RolesConfig", "RolesPrediction", "follow_on"]
 

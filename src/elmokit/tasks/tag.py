@@ -32,7 +32,7 @@ from elmokit.tasks.scores.accuracy import accuracy
 from elmokit.tasks.scores.spans import is_iob, span_scores, spans_of, tag_of, to_iobes
 
 if TYPE_CHECKING:
-    from elmokit.segment import Segmenter
+    from elmokit.text.segmenters import Segmenter
 
 __all__ = ["TASK", "TagConfig", "Tagger"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elmokit.labelled import Problems, blocks, text_lines
+from elmokit.text.labelled import Problems, blocks, text_lines
 
 __all__ = ["Example", "Problems", "blocks", "text_lines"]
 

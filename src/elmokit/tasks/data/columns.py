@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import dropwhile
 
-from elmokit.conllu import COLUMNS as CONLLU_COLUMNS
-from elmokit.conllu import word_columns
 from elmokit.tasks.data import Example, Problems, blocks, text_lines
+from elmokit.text.conllu import COLUMNS as CONLLU_COLUMNS
+from elmokit.text.conllu import word_columns
 
 __all__ = ["TaggedSentence", "read_columns"]
 

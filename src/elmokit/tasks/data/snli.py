@@ -22,9 +22,9 @@ from functools import cache
 from pathlib import Path
 
 from elmokit.errors import InputError
-from elmokit.segment import RuleSegmenter
 from elmokit.tasks.data import Example, Problems, text_lines
 from elmokit.tasks.data.tables import QUOTED, unquoted
+from elmokit.text.segmenters import RuleSegmenter
 
 __all__ = ["PairExample", "read_pairs"]
 

@@ -20,8 +20,8 @@ from functools import cached_property
 from typing import Any
 
 from elmokit.errors import InputError
-from elmokit.segment import RuleSegmenter, Segmenter
 from elmokit.tasks.data import Example, Problems, text_lines
+from elmokit.text.segmenters import RuleSegmenter, Segmenter
 
 __all__ = ["Passage", "QuestionExample", "read_questions"]
 
@@ -126,7 +126,7 @@ def read_questions(
     Arguments:
         path: JSON as SQuAD 1.1 has it; `.gz`, `.bz2` and `.xz` are unpacked.
         problems: what to do about questions that cannot be used; stops at the first if not given.
-        segmenter: splits passages and questions into words; the rule of `elmokit.segment` if not given.
+        segmenter: splits passages and questions into words; the rule of `elmokit.text.segmenters` if not given.
 
     Example:
         >>> import json

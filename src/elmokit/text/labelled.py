@@ -1,0 +1,111 @@
+"""What every reader of labelled files shares: their lines with their numbers, and what happens to bad ones.
+
+A path arrives at a reader; what it holds leaves. What cannot be used goes to `Problems`, which either stops with an
+error that names the place, or counts and goes on (`--skip-bad`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from elmokit.errors import InputError
+from elmokit.text.lines import Line, LineReader
+
+__all__ = ["Problems", "blocks", "text_lines"]
+
+
+@dataclass
+class Problems:
+    """What is done about input that cannot be used.
+
+    Arguments:
+        skips: count it and go on, instead of stopping at the first.
+
+    Example:
+        >>> problems = Problems(skips=True)
+        >>> problems.bad("train.tsv", 3, "expected two fields, found one")
+        >>> problems.summary()
+        '1 bad example skipped, the first: train.tsv:3: expected two fields, found one'
+    """
+
+    skips: bool = False
+    num_bad: int = field(default=0, init=False)
+    first: str | None = field(default=None, init=False)
+
+    def bad(self, path: str | os.PathLike[str], line: int | None, message: str) -> None:
+        """Something at this place cannot be used: an `InputError`, or one more that was skipped."""
+        place = os.fspath(path) if line is None else f"{os.fspath(path)}:{line}"
+        self.bad_at(place, message)
+
+    def bad_at(self, place: str, message: str) -> None:
+        """The same for a place that is known as text, such as `Example.source`."""
+        self._count(f"{place}: {message}")
+
+    @contextmanager
+    def within_one(self) -> Iterator[None]:
+        """Around the reading of one example: an `InputError` inside makes it a bad one.
+
+        Example:
+            >>> problems = Problems(skips=True)
+            >>> for rating in ("7", "?"):
+            ...     with problems.within_one():
+            ...         if not rating.isdecimal():
+            ...             raise InputError(f"expected a number, found {rating!r}")
+            >>> problems.num_bad
+            1
+        """
+        try:
+            yield
+        except InputError as problem:
+            self._count(str(problem))
+
+    def _count(self, text: str) -> None:
+        if not self.skips:
+            raise InputError(f"{text}; correct it, or leave such examples out with --skip-bad") from None
+        self.num_bad += 1
+        self.first = self.first or text
+
+    def summary(self) -> str | None:
+        """One line about what was skipped, `None` if nothing was."""
+        if not self.num_bad:
+            return None
+        return f"{self.num_bad:,} bad example{'s' if self.num_bad > 1 else ''} skipped, the first: {self.first}"
+
+
+def text_lines(path: str | os.PathLike[str], problems: Problems) -> Iterator[tuple[int, str]]:
+    """Numbers (from 1) and texts of the lines of a file, `-` for standard input; `.gz`, `.bz2`, `.xz` are unpacked."""
+    for line in LineReader([path]):
+        text = _decoded(line, problems)
+        if text is not None:
+            yield line.number + 1, text
+
+
+def _decoded(line: Line, problems: Problems) -> str | None:
+    try:
+        return line.text()
+    except InputError:
+        if not problems.skips:
+            raise
+        problems.bad_at(line.place, "is not UTF-8")
+        return None
+
+
+def blocks(lines: Iterator[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
+    """Runs of lines between blank ones: a sentence each, in column formats.
+
+    Example:
+        >>> list(blocks(iter([(1, "a"), (2, ""), (3, "b"), (4, "c")])))
+        [[(1, 'a')], [(3, 'b'), (4, 'c')]]
+    """
+    block: list[tuple[int, str]] = []
+    for number, text in lines:
+        if text.strip():
+            block.append((number, text))
+        elif block:
+            yield block
+            block = []
+    if block:
+        yield block
