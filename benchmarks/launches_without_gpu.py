@@ -21,9 +21,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from triton.runtime.jit import JITFunction
 
+from elmokit import engines
 from elmokit.engines import triton as lstm_engine
 from elmokit.engines.kernels import char_cnn, highway, linear_cross_entropy
-from elmokit.nn import engines, softmax, word_encoder
+from elmokit.nn import softmax, word_encoder
 from elmokit.pretrain import building, muon, network, stepping
 from elmokit.pretrain.optim import build_optimizer
 from elmokit.pretrain.preparing import Layout, joined

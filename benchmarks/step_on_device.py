@@ -14,9 +14,10 @@ import time
 
 import torch
 
+from elmokit import engines
 from elmokit.config import CharConfig, ElmoConfig, LstmConfig
 from elmokit.engines.kernels import highway
-from elmokit.nn import engines, word_encoder
+from elmokit.nn import word_encoder
 from elmokit.nn.softmax import Softmax
 from elmokit.nn.word_encoder import Highway
 from elmokit.pretrain import muon, network

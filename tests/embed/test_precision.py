@@ -9,11 +9,11 @@ import torch
 from elmokit.config import ElmoConfig
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.files import embed_files
+from elmokit.engines import precision as module
 from elmokit.engines.kernels.cpu import why_no_library
 from elmokit.engines.precision import checked_precision, why_not
 from elmokit.errors import EngineError, InputError
 from elmokit.model import Elmo
-from elmokit.nn import precision as module
 
 CPU, CUDA, MPS = map(torch.device, ("cpu", "cuda", "mps"))
 SENTENCES = [["The", "bank", "of", "the", "river"], ["hello"], [], ["bank"] * 40, ["a", "bank", "account", "."]] * 3

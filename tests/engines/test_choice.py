@@ -6,10 +6,10 @@ import shutil
 import pytest
 import torch
 
+from elmokit import engines
 from elmokit.engines import Clips, best_for, engine_named
 from elmokit.engines.kernels import cpu
 from elmokit.errors import EngineError
-from elmokit.nn import engines
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 CLIPPED, FREE = Clips(3.0, 3.0), Clips(None, None)

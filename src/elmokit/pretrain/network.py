@@ -208,7 +208,7 @@ def keyed_dropout(values_NP: Tensor, keys_N: Tensor, *, seed: Tensor, rate: floa
     """
     threshold, scale = int(rate * 2**24), 1 / (1 - rate)
     if why_no_triton(values_NP.device, values_NP.dtype) is None:
-        from elmokit.engines.kernels import keyed_dropout as kernel
+        from elmokit.pretrain import keyed_dropout as kernel
 
         return kernel.keyed_dropout(values_NP, keys_N, seed, place, threshold, scale)
     # Odd multipliers spread seeds and keys over all 64 bits before the upper half is taken.
