@@ -25,7 +25,7 @@ from elmokit.pretrain import counting, encoding
 from elmokit.pretrain.corpus import EncodedCorpus
 from elmokit.pretrain.counting import WordCounter, build_alphabet, most_frequent
 from elmokit.pretrain.encoding import encode_corpus
-from elmokit.text import blocks
+from elmokit.text import blocks as text_blocks
 from elmokit.text.blocks import find_files, read_blocks
 from elmokit.text.segmenters import RuleSegmenter, Word
 
@@ -135,7 +135,7 @@ def test_any_text_comes_back(tmp_path_factory, lines, size, table_words, block_b
     """Whatever the size of the table and of the blocks, the words, their counts and the vocabulary are the same."""
     tmp_path = tmp_path_factory.mktemp("any")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks.read_blocks, "__kwdefaults__", {"block_bytes": block_bytes, "tell": None})
+        patch.setattr(text_blocks.read_blocks, "__kwdefaults__", {"block_bytes": block_bytes, "tell": None})
         patch.setattr(counting, "RUNS_AT_ONCE", 3)
         text = "\n".join(" ".join(line) for line in lines)
         corpus = encoded(tmp_path, text, vocabulary_size=size, table_words=table_words, max_sentence_words=5)
@@ -221,7 +221,7 @@ def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("filler", ["ab ", "é€x"])
 def test_a_line_without_end_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filler: str) -> None:
-    monkeypatch.setattr(blocks, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(text_blocks, "LONGEST_LINE", 1000)
     text = filler * 2000
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
     blocks = list(read_blocks(str(tmp_path / "text.txt"), block_bytes=100))

@@ -12,7 +12,7 @@ small model, too. What is left is done for all steps at once after the last: the
 
 The products are taken in the inputs' dtype (float32, bfloat16 or float16) and summed in float32; gates are computed,
 and the cell is kept, in float32. Only the second way rounds what comes into the gates to the dtype in between. The
-whole is two operators of `torch.library`, `elmokit::lstmp` and its backward; the kernels are in `engines/kernels/lstmp.py`.
+whole is two operators of `torch.library`, `elmokit::lstmp` and its backward; the kernels are in `kernels/lstmp.py`.
 
 Shapes as in `engines/__init__.py`; E directions, K = D + P, n rows that read a word at a step.
 """
