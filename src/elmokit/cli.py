@@ -28,6 +28,7 @@ from elmokit.commands.predict import Predict
 from elmokit.commands.probe import PROBE_SUMMARY, PROBES
 from elmokit.commands.task import TASK_COMMANDS, TASK_SUMMARY
 from elmokit.commands.train import Train
+from elmokit.devices import is_out_of_memory
 from elmokit.errors import ElmoError
 
 __all__ = ["main"]
@@ -154,7 +155,7 @@ def _explain(problem: Exception) -> tuple[int, str]:
         return BAD_INPUT, f"{problem.filename}: {problem.strerror}"
     if isinstance(problem, OSError):
         return FAILURE, text
-    if isinstance(problem, MemoryError) or "out of memory" in text.lower():
+    if is_out_of_memory(problem):
         return FAILURE, f"out of memory ({text}): try a smaller --batch-size"
     return FAILURE, f"unexpected {type(problem).__name__}: {text}; --debug shows where"
 

@@ -1,21 +1,36 @@
-"""Where to compute: a device by its name, or the best there is."""
+"""The machine: which device to compute on, how arrays get there, its cores, and whether its memory ran out.
+
+Nothing here imports torch before it is needed: worker processes that only split text ask for the number of cores.
+"""
 
 from __future__ import annotations
 
-import torch
+import os
+import re
+from typing import TYPE_CHECKING
 
 from elmokit.errors import InputError
 
-__all__ = ["found_device"]
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from torch import Tensor
+
+__all__ = ["count_cores", "find_device", "is_out_of_memory", "move_to_device"]
+
+# CUDA raises an error of its own; on a CPU torch raises a plain RuntimeError whose wording differs between systems.
+_OUT_OF_MEMORY = re.compile(r"out of memory|not enough memory|can't allocate memory", re.IGNORECASE)
 
 
-def found_device(name: str | torch.device | None = None) -> torch.device:
+def find_device(name: str | torch.device | None = None) -> torch.device:
     """The device of this name, a GPU if there is one; an `InputError` if nothing can be put on it.
 
     Example:
-        >>> found_device("cpu")
+        >>> find_device("cpu")
         device(type='cpu')
     """
+    import torch
+
     name = name or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.empty(1, device=name)
@@ -25,3 +40,34 @@ def found_device(name: str | torch.device | None = None) -> torch.device:
             f"cannot compute on the device {str(name)!r} ({reason}): try cpu, or leave it out"
         ) from problem
     return torch.device(name)
+
+
+def move_to_device(numbers: np.ndarray | Tensor, device: torch.device) -> Tensor:
+    """The numbers on a device. A GPU copies them when it comes to it; the host does not wait.
+
+    Example:
+        >>> import numpy as np, torch
+        >>> move_to_device(np.arange(3), torch.device("cpu"))
+        tensor([0, 1, 2])
+    """
+    import torch
+
+    tensor = torch.as_tensor(numbers)
+    if device.type != "cuda" or tensor.is_cuda:
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def count_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def is_out_of_memory(problem: BaseException) -> bool:
+    """Whether this error says that memory ran out, on a CPU or on a GPU.
+
+    Example:
+        >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory")), is_out_of_memory(KeyError())
+        (True, False)
+    """
+    return isinstance(problem, MemoryError) or bool(_OUT_OF_MEMORY.search(str(problem)))

@@ -11,6 +11,7 @@ L LSTM layers.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from math import prod
@@ -235,6 +236,14 @@ class Elmo(nn.Module):
             swaps_markers=self.swaps_markers,
             vocabulary=self.vocabulary,
         )
+
+    def fingerprint(self) -> str:
+        """A short hash of the config and all weights, different whenever the vectors could be."""
+        digest = hashlib.blake2b(self.config.to_json().encode(), digest_size=16)
+        for name, tensor in sorted(self.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()))
+        return digest.hexdigest()
 
     @property
     def precision(self) -> str:

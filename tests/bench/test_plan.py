@@ -8,7 +8,8 @@ import pytest
 
 from elmokit.bench.arguments import Options, parsed
 from elmokit.bench.machine import command_of, machine_facts
-from elmokit.bench.plan import PEERS, Plan, found_peers, usable_cores
+from elmokit.bench.plan import PEERS, Plan, found_peers
+from elmokit.devices import count_cores
 from elmokit.errors import InputError
 
 
@@ -63,7 +64,7 @@ def test_options_become_a_plan(tmp_path):
     plan = options.plan()
     assert (plan.sizes, plan.compares, plan.grows, plan.peers) == (("tiny",), False, True, ())
     assert plan.runs < 3
-    assert plan.threads == usable_cores()
+    assert plan.threads == count_cores()
     assert options.output is None
     assert parsed(["--runs", "3"]).plan().batch_sizes == (1, 32, 128)
 
@@ -84,4 +85,4 @@ def test_a_result_names_its_command_and_no_path(tmp_path):
     assert command.startswith("elmo bench --text text.txt --peer allennlp=PYTHON --sizes small original")
     assert "secret" not in command
     assert command_of(Plan(grows=False)).endswith("--parts table")
-    assert int(machine_facts()["cores"]) == usable_cores()
+    assert int(machine_facts()["cores"]) == count_cores()

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elmokit.bench.plan import SIZES, Plan, found_peers, usable_cores
+from elmokit.bench.plan import SIZES, Plan, found_peers
+from elmokit.devices import count_cores
 from elmokit.errors import InputError
 
 __all__ = ["CPU_PARTS", "DEVICE_PARTS", "Options", "parsed"]
@@ -68,7 +69,7 @@ class Options:
             weights=tuple(map(_weights, self.weights)),
             batch_sizes=self.batch_sizes,
             runs=self.runs,
-            threads=usable_cores() if self.threads is None else self.threads,
+            threads=count_cores() if self.threads is None else self.threads,
             compares="table" in parts,
             grows="growth" in parts,
         )

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from elmokit.bench.plan import usable_cores
+from elmokit.devices import count_cores
 from elmokit.errors import ElmoError
 
 __all__ = ["Child", "PeerError"]
@@ -50,7 +50,7 @@ class Child:
             env=_environment(threads, is_ours=python is None),
             encoding="utf-8",
         )
-        if hasattr(os, "sched_setaffinity") and threads < usable_cores():
+        if hasattr(os, "sched_setaffinity") and threads < count_cores():
             os.sched_setaffinity(self._process.pid, sorted(os.sched_getaffinity(0))[:threads])
 
     def __enter__(self) -> Child:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.bench.child import Child
-from elmokit.bench.plan import Plan, usable_cores
+from elmokit.bench.plan import Plan
 from elmokit.bench.texts import Text, distinct_words
+from elmokit.devices import count_cores
 
 __all__ = ["QUESTIONS", "measured_growth"]
 
@@ -49,7 +50,7 @@ def measured_growth(plan: Plan, text: Text, folder: Callable[[str], Path], say: 
         say("growth: distinct words")
         points["distinct"] = [_point(child, _repeating(text, share), ROWS, share) for share in SHARES]
     say("growth: cores")
-    points["cores"] = [_on_cores(cores, folder(size), text) for cores in range(1, usable_cores() + 1)]
+    points["cores"] = [_on_cores(cores, folder(size), text) for cores in range(1, count_cores() + 1)]
     points["size"] = []
     for other in plan.growth_sizes:
         say(f"growth: {other}")

@@ -8,7 +8,8 @@ import platform
 import sys
 from pathlib import Path
 
-from elmokit.bench.plan import Plan, usable_cores
+from elmokit.bench.plan import Plan
+from elmokit.devices import count_cores
 
 __all__ = ["command_of", "machine_facts"]
 
@@ -24,7 +25,7 @@ def machine_facts() -> dict[str, str]:
     return {
         "date": datetime.date.today().isoformat(),
         "processor": _from("/proc/cpuinfo", "model name") or platform.processor() or "not known",
-        "cores": str(usable_cores()),
+        "cores": str(count_cores()),
         "memory": _memory(),
         "system": f"{platform.system()} {platform.machine()}",
         "load": load,

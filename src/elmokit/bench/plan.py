@@ -8,15 +8,15 @@ beside the size that their users would compare them with.
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from elmokit.devices import count_cores
 from elmokit.errors import InputError
 
-__all__ = ["PEERS", "Peer", "Plan", "found_peers", "usable_cores"]
+__all__ = ["PEERS", "Peer", "Plan", "found_peers"]
 
 SIZES = ("tiny", "small", "medium", "original")
 QUICK_RUNS, QUICK_BATCHES = 2, (1, 16)
@@ -98,7 +98,7 @@ class Plan:
         for size in self.batch_sizes:
             _check(size >= 1, f"asked for batches of {size} sentences: expected 1 or more")
         _check(self.runs >= 1, f"asked for {self.runs} runs: expected 1 or more")
-        cores = usable_cores()
+        cores = count_cores()
         _check(1 <= self.threads <= cores, f"asked for {self.threads} threads: this process may use {cores} core(s)")
         for size, folder in self.weights:
             _check(
@@ -129,11 +129,6 @@ def found_peers(named: Sequence[str] = (), setups: Sequence[str] = ()) -> tuple[
     idle = sorted(set(files) - {peer.name for peer in found})
     _check(not idle, f"--peer-setup names {', '.join(idle)}, which --peer does not and this environment has not")
     return tuple(found)
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -81,19 +81,19 @@ def _stored_mix(checkpoint: Checkpoint) -> str:
 def _engine_here(config: ElmoConfig) -> str:
     import torch
 
-    from elmokit.devices import found_device
+    from elmokit.devices import find_device
     from elmokit.engines import Clips, best_for
 
-    choice = best_for(found_device(), torch.float32, Clips(config.lstm.cell_clip, config.lstm.projection_clip))
+    choice = best_for(find_device(), torch.float32, Clips(config.lstm.cell_clip, config.lstm.projection_clip))
     return f"{choice.name} ({choice.reason})"
 
 
 def _precisions_here() -> str:
     from typing import get_args
 
-    from elmokit.devices import found_device
+    from elmokit.devices import find_device
     from elmokit.engines.precision import PrecisionName, why_not
 
-    reasons = {name: why_not(name, found_device()) for name in get_args(PrecisionName)}
+    reasons = {name: why_not(name, find_device()) for name in get_args(PrecisionName)}
     found = ", ".join(name for name, reason in reasons.items() if reason is None)
     return "; ".join([found, *(f"no {name}: {reason}" for name, reason in reasons.items() if reason is not None)])

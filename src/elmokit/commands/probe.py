@@ -136,7 +136,7 @@ class Pos(_LayerProbe):
 
     def run(self) -> None:
         """Read the treebanks, probe each row and show the table."""
-        from elmokit.devices import found_device
+        from elmokit.devices import find_device
         from elmokit.probe.frozen import kept_in
         from elmokit.probe.pos import probe_tags
         from elmokit.probe.treebank import read_conllu
@@ -157,7 +157,7 @@ class Pos(_LayerProbe):
                 tag=self.tag,
                 seed=self.seed,
                 folder=folder,
-                device=str(found_device()),
+                device=str(find_device()),
                 progress=_progress,
             )
         self._finish(report, began, columns=["accuracy", "control"])
@@ -216,7 +216,7 @@ class Wic(_LayerProbe):
 
     def run(self) -> None:
         """Read the pairs, score each row and show the table."""
-        from elmokit.devices import found_device
+        from elmokit.devices import find_device
         from elmokit.probe.frozen import kept_in
         from elmokit.probe.wic import probe_wic, read_wic
 
@@ -233,7 +233,7 @@ class Wic(_LayerProbe):
                 dev=dev,
                 seed=self.seed,
                 folder=folder,
-                device=str(found_device()),
+                device=str(find_device()),
                 progress=_progress,
             )
         self._finish(report, began)

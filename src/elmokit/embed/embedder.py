@@ -16,7 +16,7 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from elmokit.devices import found_device
+from elmokit.devices import find_device
 from elmokit.embed.batching import CARRY_BATCH_SIZE, batches_by_length, batches_in_order, token_budget, windows
 from elmokit.embed.cache import Word
 from elmokit.embed.layers import Layers, checked_layers
@@ -101,7 +101,7 @@ class Embedder:
         cache_words: int = CACHE_WORDS,
     ) -> Embedder:
         """The Embedder of a source: a bundled name, a folder, a `.zip` or a hub id; on the GPU if there is one."""
-        device = found_device("cpu" if device is None and precision == "int8" else device)
+        device = find_device("cpu" if device is None and precision == "int8" else device)
         checked_precision(precision, device)
         embedder = cls(
             Elmo.from_pretrained(source),

@@ -6,18 +6,14 @@ Whatever can change a byte of the output is in it, the weights as a hash.
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
-
-import torch
 
 import elmokit
 from elmokit.embed.embedder import Embedder
 from elmokit.errors import InputError
-from elmokit.model import Elmo
 
-__all__ = ["check_same_settings", "fingerprint", "job_manifest"]
+__all__ = ["check_same_settings", "job_manifest"]
 
 JOB_VERSION = 2
 
@@ -33,7 +29,7 @@ def job_manifest(embedder: Embedder, *, tokenised: bool, **choices: str | int | 
     segmenter = embedder.segmenter
     kind = type(segmenter)
     name = getattr(segmenter, "__qualname__", kind.__qualname__)  # a function has a name of its own
-    model_hash, version = fingerprint(embedder.elmo), elmokit.__version__
+    model_hash, version = embedder.elmo.fingerprint(), elmokit.__version__
     settings = {
         "job_version": JOB_VERSION,
         "elmokit": version,
@@ -67,12 +63,3 @@ def check_same_settings(before: dict[str, Any], now: dict[str, Any], *, folder: 
             f"the unfinished job in {folder} was started differently ({'; '.join(changes)}): resume it with the same "
             "settings, or start again with --overwrite (overwrite=True)"
         )
-
-
-def fingerprint(elmo: Elmo) -> str:
-    """A hash of everything that decides the vectors: the config and the weights."""
-    digest = hashlib.blake2b(elmo.config.to_json().encode(), digest_size=16)
-    for name, tensor in sorted(elmo.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()))
-    return digest.hexdigest()

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from elmokit.devices import is_out_of_memory
 from elmokit.embed.batching import NUM_BOUNDARIES
 from elmokit.embed.cache import Word, WordCache
 from elmokit.embed.layers import Layers, chosen_layers
@@ -61,7 +62,7 @@ class BatchReader:
             with torch_alone() if self._is_compiled else nullcontext():
                 return self._run(sentences, layers, state)
         except (MemoryError, RuntimeError) as problem:
-            if not _is_out_of_memory(problem):
+            if not is_out_of_memory(problem):
                 raise
             reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
         # Only here, past the `except`, are the tensors of the failed attempt free.
@@ -178,11 +179,3 @@ def joined_rows(first: BilmState | None, second: BilmState | None) -> BilmState 
     if first is None or second is None:
         return first if second is None else second
     return BilmState(*(torch.cat(parts, dim=2) for parts in zip(first, second, strict=True)))
-
-
-def _is_out_of_memory(problem: BaseException) -> bool:
-    if isinstance(problem, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    # On a CPU torch raises a plain RuntimeError; its wording differs between systems.
-    text = str(problem).lower()
-    return any(words in text for words in ("not enough memory", "can't allocate memory", "out of memory"))

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from elmokit import io
-from elmokit.devices import found_device
+from elmokit.devices import find_device
 from elmokit.embed.batching import CARRY_BATCH_SIZE, batches_by_length, token_budget, windows
 from elmokit.errors import CheckpointError, InputError
 from elmokit.language_model.predictions import Passage, PredictionReader, Predictions
@@ -99,7 +99,7 @@ class LanguageModel:
             )
         softmax = output_layer_of({n.removeprefix("softmax."): value for n, value in checkpoint.softmax.items()})
         elmo = Elmo.from_checkpoint(checkpoint)
-        return cls(elmo, softmax, checkpoint.output_words, device=found_device(device), segmenter=segmenter)
+        return cls(elmo, softmax, checkpoint.output_words, device=find_device(device), segmenter=segmenter)
 
     @property
     def device(self) -> torch.device:

@@ -10,10 +10,11 @@ Shapes: U distinct words, C columns of a word, N packed tokens of a direction, B
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
+from elmokit.devices import move_to_device
 from elmokit.errors import ConfigError
 from elmokit.pretrain.corpus import BEGIN_SENTENCE, END_SENTENCE, EncodedCorpus
 from elmokit.text.characters import Scheme, WordAndCharacterScheme, WordScheme
@@ -83,23 +84,20 @@ class Batch(Generic[Array]):
         """The same batch as int64 tensors on a device; the copy to a GPU does not wait for it."""
         import torch
 
-        def moved(array: Any) -> torch.Tensor:  # noqa: ANN401
-            tensor = torch.from_numpy(array)
-            return tensor.pin_memory().to(device, non_blocking=True) if on_gpu else tensor.to(device)
-
-        on_gpu = torch.device(device).type == "cuda"
+        place = torch.device(device)
         tokens = (self.forward_words_N, self.backward_words_N, self.forward_targets_N, self.backward_targets_N)
-        forward_words_N, backward_words_N, forward_targets_N, backward_targets_N, keys_N = moved(
-            np.stack([*tokens, self.keys_N])  # type: ignore[arg-type]
+        forward_words_N, backward_words_N, forward_targets_N, backward_targets_N, keys_N = move_to_device(
+            np.stack([*tokens, self.keys_N]),  # type: ignore[arg-type]
+            place,
         ).unbind()
         return Batch(
-            moved(self.distinct_UC).long(),  # sent in as few bytes as it takes, and widened over there
+            move_to_device(self.distinct_UC, place).long(),  # type: ignore[arg-type]  # sent in as few bytes as it takes, and widened over there
             forward_words_N,
             backward_words_N,
             forward_targets_N,
             backward_targets_N,
             keys_N,
-            moved(self.row_keys_B),
+            move_to_device(self.row_keys_B, place),  # type: ignore[arg-type]
             self.batch_sizes,
             self.starts_fresh,
             self.epoch,

@@ -22,11 +22,12 @@ from typing import IO
 import numpy as np
 from tqdm import tqdm
 
+from elmokit.devices import count_cores
 from elmokit.errors import ConfigError, InputError
 from elmokit.io.atomic import new_folder
 from elmokit.pretrain.corpus import BEGIN_SENTENCE, END_SENTENCE, FORMAT, FORMAT_VERSION, UNKNOWN, EncodedCorpus
 from elmokit.pretrain.counting import SPECIAL_WORDS, TABLE_WORDS, Run, WordCounter, most_frequent
-from elmokit.pretrain.segmenting import Segmenting, num_cores, segment_blocks
+from elmokit.pretrain.segmenting import Segmenting, segment_blocks
 from elmokit.text.blocks import BLOCK_BYTES, TextBlock, find_files, read_blocks, total_size
 from elmokit.text.segmenters import RuleSegmenter, Segmenter
 
@@ -122,7 +123,7 @@ def _write_provisional(
     """Write the tokens of all text as the counter numbers them, and where sentences begin; their numbers come back."""
     size = total_size(files)
     if workers is None:
-        workers = num_cores() if size is None else min(num_cores(), size // BLOCK_BYTES + 1)
+        workers = count_cores() if size is None else min(count_cores(), size // BLOCK_BYTES + 1)
     num_tokens = num_sentences = 0
     with (
         (folder / "tokens.bin").open("wb") as tokens,

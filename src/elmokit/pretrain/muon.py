@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from elmokit.devices import move_to_device
 from elmokit.engines import why_no_triton
 
 __all__ = ["Muon", "newton_schulz"]
@@ -227,9 +228,7 @@ class _Batch:
             for part in range(place.parts):
                 rows.append([view[part].data_ptr() for view in views] + [*views[0].shape[1:], *views[0].stride()[1:]])
         if self._table is None or self._table[0] != rows:
-            table = torch.tensor(rows)
-            on_gpu = self.sizes_B.is_cuda
-            self._table = rows, table.pin_memory().to(self.sizes_B.device, non_blocking=True) if on_gpu else table
+            self._table = rows, move_to_device(torch.tensor(rows), self.sizes_B.device)
         return self._table[1]
 
     def gather(self, tensors: Sequence[Tensor]) -> Tensor:

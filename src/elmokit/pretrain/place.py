@@ -17,7 +17,7 @@ import torch
 from torch import distributed
 from tqdm import tqdm
 
-from elmokit.devices import found_device
+from elmokit.devices import find_device
 
 __all__ = ["Place", "found_place"]
 
@@ -68,7 +68,7 @@ def found_place(device: str | None = None) -> Iterator[Place]:
     world, on_gpu = int(os.environ.get("WORLD_SIZE", "1")), kind.startswith("cuda")
     if world > 1 and on_gpu:
         kind = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
-    place = found_device(kind)
+    place = find_device(kind)
     if on_gpu:
         torch.cuda.set_device(place.index or 0)  # it wants a number
     if world == 1:

@@ -32,7 +32,7 @@ from elmokit.errors import InputError
 from elmokit.text.blocks import TextBlock
 from elmokit.text.segmenters import Segmenter
 
-__all__ = ["SegmentedBlock", "Segmenting", "num_cores", "segment_blocks", "serve"]
+__all__ = ["SegmentedBlock", "Segmenting", "segment_blocks", "serve"]
 
 BLOCKS_PER_COLLECTION = 16
 
@@ -57,11 +57,6 @@ class SegmentedBlock(NamedTuple):
     counts_U: np.ndarray
     ids_N: np.ndarray
     lengths_S: np.ndarray
-
-
-def num_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def segment_blocks(blocks: Iterable[TextBlock], segmenting: Segmenting, *, workers: int) -> Iterator[SegmentedBlock]:

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 
+from elmokit.devices import move_to_device
 from elmokit.nn.bilm import BilmState
 from elmokit.nn.softmax import Softmax
 from elmokit.pretrain.batches import Batch
@@ -77,7 +78,7 @@ class Stepper:
             # More processes than rows. The others wait for gradients from all, so one word is read for nothing.
             batch, scale = _one_word(batch), 0.0
         inputs = StepInputs.of(batch.to(self.device))
-        negatives = [_moved(array, self.device) for array in prepared.negatives]
+        negatives = [move_to_device(array, self.device) for array in prepared.negatives]
         if batch.starts_fresh or self.state is None:
             self.state = self.network.zero_state(batch.num_rows)
         seed = torch.tensor(self._step_seed(prepared.number), device=self.device)
@@ -239,11 +240,6 @@ def recorded(run: Callable[[], None], pool: Any) -> Callable[[], None]:  # noqa:
     with torch.cuda.graph(graph, pool=pool):
         run()
     return graph.replay
-
-
-def _moved(array: np.ndarray, device: torch.device) -> Tensor:
-    tensor = torch.from_numpy(array)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def _one_word(batch: Batch[np.ndarray]) -> Batch[np.ndarray]:

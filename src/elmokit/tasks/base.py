@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from elmokit.devices import found_device
+from elmokit.devices import find_device, is_out_of_memory
 from elmokit.errors import CheckpointError, InputError
 from elmokit.io.atomic import new_folder
 from elmokit.io.safe_tensors import read_safetensors
@@ -42,9 +41,6 @@ __all__ = ["FILES", "Prediction", "TaskModel", "like_sizes", "load_task", "train
 
 FORMAT_VERSION = 1
 FILES = ("config.json", "extra.json", "model.safetensors", "words.txt", "elmo", "results.json", "log.jsonl")
-_OUT_OF_MEMORY = re.compile(
-    r"out of memory|not enough memory|can't allocate memory", re.IGNORECASE
-)  # CUDA's, the CPU's
 Prediction = Any  # what goes through JSON; each task says what its own look like
 Self = TypeVar("Self", bound="TaskModel")
 
@@ -163,7 +159,7 @@ class TaskModel(nn.Module, ABC):
         try:
             yield
         except (MemoryError, RuntimeError) as problem:
-            if not (isinstance(problem, MemoryError) or _OUT_OF_MEMORY.search(str(problem))):
+            if not is_out_of_memory(problem):
                 raise
             largest = max(batch, key=self.size)
             raise MemoryError(
@@ -225,7 +221,7 @@ def load_task(
     model = kind.from_extra(config, inputs, read_json(folder / "extra.json"))
     expected = {name: tuple(value.shape) for name, value in _to_keep(model).items()}
     model.load_state_dict(read_safetensors(folder / "model.safetensors", _same_shapes(folder, expected)), strict=False)
-    return model.to(found_device(device)).eval()
+    return model.to(find_device(device)).eval()
 
 
 def like_sizes(sizes: Sequence[int], *, batch_size: int, batch_words: int) -> Iterator[list[int]]:

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.config import CharConfig
+from elmokit.devices import move_to_device
 from elmokit.embed.embedder import Embedder
 from elmokit.nn.scalar_mix import ScalarMix
 from elmokit.nn.word_encoder import CharCnn, kept_columns
 from elmokit.tasks.config import InputConfig
 from elmokit.tasks.layers import ElmoSource, LayerStore
-from elmokit.tasks.moving import moved
 from elmokit.text.characters import ByteScheme
 from elmokit.text.word_vectors import WordVectors, read_vectors, vectors_width
 
@@ -188,7 +188,7 @@ class WordInputs(nn.Module):
                 features.append(self.dropout(self.input_mix(layers_LBWE)))
             if self.output_mix is not None:
                 output_BWE = self.dropout(self.output_mix(layers_LBWE))
-        return WordBatch(torch.cat(features, dim=-1), output_BWE, moved(is_word_BW, self.device), lengths)
+        return WordBatch(torch.cat(features, dim=-1), output_BWE, move_to_device(is_word_BW, self.device), lengths)
 
     def penalty(self) -> Tensor | float:
         """What the config's `elmo_l2` adds to the loss."""
@@ -208,7 +208,7 @@ class WordInputs(nn.Module):
         """Numbers of words, one sentence after the other, in a row a sentence; 0 where no word is."""
         numbers_BW = np.zeros(is_word_BW.shape, np.int64)
         numbers_BW[is_word_BW] = numbers
-        return moved(numbers_BW, self.device)
+        return move_to_device(numbers_BW, self.device)
 
     def _spelled(self, words: Sequence[str], is_word_BW: np.ndarray) -> Tensor:
         """What the character CNN makes of each word, every distinct word being read once."""
@@ -217,7 +217,7 @@ class WordInputs(nn.Module):
         ids_UC = torch.from_numpy(self.scheme.word_ids(list(places)))
         # Columns are cut here, where it needs no answer from a GPU.
         ids_UC = ids_UC[:, : kept_columns(ids_UC, self.characters.widest_filter)].contiguous()
-        features_UF = F.pad(self.characters(moved(ids_UC, self.device), trims=False), (0, 0, 1, 0))
+        features_UF = F.pad(self.characters(move_to_device(ids_UC, self.device), trims=False), (0, 0, 1, 0))
         return F.embedding(self._placed([places[word] for word in words], is_word_BW), features_UF)
 
     def _layers(self, sentences: Sequence[Sequence[str]]) -> Tensor:

@@ -27,13 +27,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
 
+from elmokit.devices import move_to_device
 from elmokit.embed.embedder import Embedder
-from elmokit.embed.manifest import fingerprint
 from elmokit.errors import CheckpointError, InputError, OutputError
 from elmokit.io import bundled_names
 from elmokit.io.atomic import replace_text
 from elmokit.model import Elmo
-from elmokit.tasks.moving import moved
 
 __all__ = ["ElmoSource", "LayerStore", "open_elmo"]
 
@@ -59,7 +58,7 @@ class ElmoSource:
     @property
     def fingerprint(self) -> str:
         """A hash of its weights as they are now."""
-        return fingerprint(self.elmo)
+        return self.elmo.fingerprint()
 
     @property
     def num_layers(self) -> int:
@@ -149,7 +148,7 @@ class LayerStore:
         place_W = np.arange(max(1, int(lengths_B.max(initial=1))))
         rows_BW = np.where(place_W < lengths_B[:, None], starts_B[:, None] + place_W, 0)
         rows_RF = self._placed()
-        layers_BWF = moved(F.embedding(moved(rows_BW, rows_RF.device), rows_RF), self.device)
+        layers_BWF = move_to_device(F.embedding(move_to_device(rows_BW, rows_RF.device), rows_RF), self.device)
         layers_BWLD = layers_BWF.float().unflatten(2, (self.source.num_layers, self.source.dim))
         return layers_BWLD.permute(2, 0, 1, 3)
 

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from elmokit.devices import move_to_device
 from elmokit.errors import InputError
 from elmokit.tasks.base import TaskModel, training_with
 from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check
@@ -26,7 +27,6 @@ from elmokit.tasks.crf import Crf
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.columns import TaggedSentence, read_columns
 from elmokit.tasks.inputs import WordInputs
-from elmokit.tasks.moving import moved
 from elmokit.tasks.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.accuracy import accuracy
 from elmokit.tasks.scores.spans import is_iob, span_scores, spans_of, tag_of, to_iobes
@@ -141,7 +141,7 @@ class Tagger(TaskModel):
         gold_BW = np.zeros(mask_BW.shape, np.int64)
         for row, example in enumerate(batch):
             gold_BW[row, : len(example.labels)] = [self._numbers[each] for each in self._inner(example)]
-        gold_BW = moved(gold_BW, self.device)
+        gold_BW = move_to_device(gold_BW, self.device)
         if self.crf is None:
             return nn.functional.cross_entropy(logits_BWK[mask_BW], gold_BW[mask_BW])
         return self.crf.loss(logits_BWK, gold_BW, mask_BW) / len(batch)

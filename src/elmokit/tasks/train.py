@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from elmokit.devices import found_device
+from elmokit.devices import find_device
 from elmokit.errors import ElmoError, InputError, OutputError
 from elmokit.io.atomic import new_folder
 from elmokit.tasks import task_named
@@ -75,7 +75,7 @@ def train(
     tell = report or (lambda line: None)
     destination = Path(destination)
     _check_destination(destination)
-    place = found_device(device)
+    place = find_device(device)
     problems = Problems(skips=skip_bad)
     examples = {"train": list(kind.read_train(train, config=config, problems=problems))}
     examples |= {

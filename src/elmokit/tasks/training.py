@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 import elmokit
-from elmokit.devices import found_device
+from elmokit.devices import find_device
 from elmokit.errors import InputError, TrainingError
 from elmokit.tasks.base import TaskModel, like_sizes
 from elmokit.tasks.config import TrainingConfig
@@ -110,7 +110,7 @@ def train_task(
     config, started = config or type(model).training_config, started or time.perf_counter()
     if not train or not dev:
         raise InputError(f"expected examples to learn from and to choose by, found {len(train)} and {len(dev)}")
-    place = found_device(device)
+    place = find_device(device)
     model.to(place)
     results = Results(model.name, model.config.to_dict(), dataclasses.asdict(config), model.metric)
     results.num_train = len(train)

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import torch
 
+from elmokit.devices import count_cores
+
 __all__ = ["num_threads", "torch_alone"]
 
 # Some ten microseconds of work: what it costs to wake a thread and to wait for it.
@@ -28,10 +30,9 @@ _here = threading.local()
 
 def num_threads(num_products: int | None = None) -> int:
     """Threads to work with: as many as torch was told and this process has cores, none without enough to do."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     told = getattr(_here, "told", None) or torch.get_num_threads()
     enough = told if num_products is None else num_products // PRODUCTS_A_THREAD
-    return max(1, min(told, allowed, enough))
+    return max(1, min(told, count_cores(), enough))
 
 
 @contextmanager
