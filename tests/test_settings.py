@@ -13,33 +13,31 @@ from elmokit.settings import read_value, settings_of
 
 @dataclass(frozen=True)
 class Things:
-    """All kinds of things.
-
-    Arguments:
-        count: how many,
-            or more.
-        rate, bound: numbers.
-        on: a switch.
-        kind: `"a"` or `"b"`.
-        name: text.
-        widths: several.
-    """
+    """All kinds of things."""
 
     count: int = 1
+    """How many,
+    or more."""
     rate: float = 1.0
     bound: float | None = None
+    """Numbers."""
     on: bool = False
+    """A switch."""
     kind: Literal["a", "b"] = "a"
+    """`"a"` or `"b"`."""
     name: str | None = None
+    """Text."""
     widths: tuple[int, ...] = ()
+    """Several."""
 
 
 SETTINGS = {setting.name: setting for setting in settings_of(Things)}
 
 
-def test_explanations_come_from_the_docstring():
-    assert SETTINGS["count"].help == "how many, or more."
-    assert SETTINGS["bound"].help == "numbers."
+def test_explanations_stand_below_the_fields():
+    assert SETTINGS["count"].help == "How many, or more."
+    assert SETTINGS["rate"].help == ""
+    assert SETTINGS["bound"].help == "Numbers."
     assert SETTINGS["kind"].help == "a or b."
     assert [setting.metavar for setting in SETTINGS.values()] == ["N", "X", "X|none", "yes|no", "a|b", "TEXT", "JSON"]
     assert [setting.name for setting in settings_of(Things, leaves_out=("count",))][0] == "rate"

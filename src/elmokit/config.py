@@ -26,25 +26,22 @@ NUM_BYTE_SYMBOLS = 261  # 256 bytes, sentence begin and end, word begin and end,
 
 @dataclass(frozen=True)
 class CharConfig:
-    """How the characters of a word are read: the scheme, the convolutions and the highways.
-
-    Arguments:
-        scheme: `"bytes"` (UTF-8 bytes, as published) or `"unicode"` (a learned alphabet of characters).
-        max_length: columns of ids a word takes, its two markers included (50 as published).
-        num_symbols: rows of the character table, without the row for "no word" (261 for bytes).
-        dim: width of a character vector.
-        filters: one `(width, channels)` pair a convolution.
-        activation: after max-pooling: `"relu"` (all released models) or `"tanh"`.
-        num_highways: highway layers after the convolutions.
-    """
+    """How the characters of a word are read: the scheme, the convolutions and the highways."""
 
     scheme: Scheme = "bytes"
+    """What a character is: `"bytes"` (UTF-8 bytes, as published) or `"unicode"` (a learned alphabet of characters)."""
     max_length: int = 50
+    """Columns of ids per word, its two markers included (50 as published)."""
     num_symbols: int = NUM_BYTE_SYMBOLS
+    """Rows of the character table, without the row for "no word" (261 for bytes)."""
     dim: int = 16
+    """Width of a character vector."""
     filters: tuple[tuple[int, int], ...] = PUBLISHED_FILTERS
+    """One `(width, channels)` pair per convolution."""
     activation: Activation = "relu"
+    """What follows the max-pooling: `"relu"` (all released models) or `"tanh"`."""
     num_highways: int = 2
+    """Highway layers after the convolutions."""
 
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
@@ -98,22 +95,20 @@ class WordConfig:
 
 @dataclass(frozen=True)
 class LstmConfig:
-    """One stack of LSTM layers with projection; a model has two of them, forward and backward.
-
-    Arguments:
-        num_layers: layers a stack.
-        cell_dim: width of the memory cell (4096 in the original).
-        projection_dim: width of a layer's output (512); equal to `cell_dim` means no projection matrix.
-        cell_clip, projection_clip: bounds of cell and output, `None` for no clipping.
-        residual: add a layer's input to its output from the second layer on.
-    """
+    """One stack of LSTM layers with projection; a model has two of them, forward and backward."""
 
     num_layers: int = 2
+    """Layers per direction."""
     cell_dim: int = 4096
+    """Width of the memory cell (4096 in the original)."""
     projection_dim: int = 512
+    """Width of a layer's output (512); equal to `cell_dim` means no projection matrix."""
     cell_clip: float | None = 3.0
+    """Bound of the memory cell, `None` for no clipping."""
     projection_clip: float | None = 3.0
+    """Bound of a layer's output, `None` for no clipping."""
     residual: bool = True
+    """Add a layer's input to its output from the second layer on."""
 
     def __post_init__(self) -> None:
         """Reject what cannot be built."""

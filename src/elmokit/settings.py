@@ -1,15 +1,17 @@
-"""Settings as text: the fields of a frozen dataclass become options of a command line, explained by its docstring.
+"""Settings as text: the fields of a frozen dataclass become options of a command line, explained by their docstrings.
 
-A dataclass arrives; `Setting`s leave, each with the words that its class says about it under "Arguments:". Text comes
+A dataclass arrives; `Setting`s leave, each with the string that stands below it in the class. Text comes
 back and becomes a value of the field's type. Any command line can be built from that, with or without tyro.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import inspect
 import json
-import re
 from collections.abc import Collection
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from elmokit.errors import ConfigError
@@ -27,7 +29,7 @@ class Setting(NamedTuple):
         type: `int`, `float`, `bool`, `str`, or another, whose values are written as JSON.
         is_optional: whether `none` is a value.
         choices: all values there are, where they are listed.
-        help: what the docstring says.
+        help: the string below the field.
     """
 
     name: str
@@ -117,13 +119,12 @@ def _json(text: str) -> Any:  # noqa: ANN401
 
 
 def _explanations(part: type) -> dict[str, str]:
-    """What the docstring of a dataclass says about each of its fields."""
-    lines = (part.__doc__ or "").split("Arguments:")[-1].splitlines()
-    texts: dict[str, str] = {}
-    names: list[str] = []
-    for line in lines:
-        begins = re.match(r" {8}(\w+(?:, \w+)*): (.*)", line)
-        names = begins[1].split(", ") if begins else names
-        words = begins[2] if begins else line.strip()
-        texts |= {name: f"{texts.get(name, '')} {words}".strip() for name in names if words}
-    return {name: text.replace("`", "").replace('"', "") for name, text in texts.items()}
+    """The string below each field, as text without code marks. Read from the source, which `python -OO` keeps."""
+    (definition,) = ast.parse(inspect.getsource(part)).body
+    assert isinstance(definition, ast.ClassDef)
+    texts = {}
+    for field, below in pairwise(definition.body):
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+            text = inspect.cleandoc(ast.literal_eval(below.value)).replace("`", "").replace('"', "")
+            texts[ast.unparse(field.target)] = " ".join(text.split())
+    return texts

@@ -46,86 +46,84 @@ class TrainConfig:
     """Everything that decides what a training run computes.
 
     "Words" counts predictions of one direction: the words of the text and one sentence end each.
-
-    Arguments:
-        model: the sizes of the network. Models trained here do not clip unless told: clipping guards old
-            optimisers against runaway cells, and GPUs run unclipped LSTMs several times faster.
-        input: what the model reads of a word: its `"characters"`, or the whole `"words"` of the vocabulary, each of
-            which has a vector then.
-        vocabulary_size: words the output layer predicts, most frequent first, the three special ones included.
-        min_count: words rarer than this stay outside the vocabulary.
-        mode: whole `"sentences"` from zero state (how most people use the vectors), or endless `"streams"` with
-            carried state and truncated gradients, as bilm-tf trained.
-        tokens: words to see in all, over again if the text is shorter; the learning rate decays towards this number.
-        tokens_per_batch: words of a step, both directions counted once.
-        unroll: words of a window in `"streams"`.
-        dropout: share of zeros in what each LSTM layer and the output layer read.
-        output: how words are predicted: by a `"full"` softmax, a `"sampled"` one (faster with many words), or an
-            `"adaptive"` one (rare words in narrower layers).
-        num_negatives: words that a sampled softmax compares with.
-        sampler: where a sampled softmax takes its words from: `"unigram"` (frequency to the power `sampler_power`),
-            `"log_uniform"` (by rank, as in bilm-tf), or `"head_and_tail"` (half of them the most frequent words, and
-            the others as `"unigram"`; the loss is then nearly that of the full softmax).
-        sampler_power: the exponent of `"unigram"`.
-        optimiser: how weights move: `"muon"` on matrices with AdamW on the rest, `"adamw"`, or bilm-tf's `"adagrad"`.
-        learning_rate: how far AdamW or Adagrad goes in a step, at most.
-        muon_learning_rate: the same for Muon.
-        weight_decay: how strongly AdamW and Muon pull matrices towards 0.
-        warmup_tokens: words over which the learning rate rises from 0; at most a quarter of the run is used for it.
-        decay: how the learning rate falls after the warm-up.
-        final_learning_rate: the share of the learning rate that is left at the end.
-        hold: share of the run after the warm-up during which the learning rate stays at its height before a cosine or
-            linear decay begins.
-        output_rate: the output layer learns at so many times the learning rate.
-        second_beta: how slowly AdamW's estimate of a gradient's size changes; nearer to 1 is slower.
-        average_tokens: the model that is evaluated and saved is the mean of the weights over about so many last words;
-            0 for the weights themselves.
-        layer_decay: each layer group (words, each LSTM layer, output) learns at a rate so many times smaller than the
-            one above it; 2.6 in ULMFiT, 1 for the same rate everywhere.
-        head_tokens: words during which the output layer learns alone, when a model is gone on from; unset, a
-            twentieth of all if it is new, else none.
-        unfreeze_every: words after which the next layer group below learns too (gradual unfreezing); 0 for all at once.
-        clip_norm: bound of the norm of all gradients together, against steps that go astray.
-        precision: what encoder and LSTMs compute in; `"auto"` is bfloat16 on a GPU and float32 on a CPU.
-        evaluate_every: words between held-out perplexities; there is always one at the end.
-        checkpoint_every: words between checkpoints, which is what a killed run can lose.
-        log_every: words between lines of the log.
-        seed: where everything random begins: the same seed gives the same run.
     """
 
     model: ElmoConfig = field(default_factory=ElmoConfig.small)
+    """The sizes of the network. Models trained here do not clip unless told: clipping guards old optimisers against
+    runaway cells, and GPUs run unclipped LSTMs several times faster."""
     input: Input = "characters"
+    """What the model reads of a word: its `"characters"`, or the whole `"words"` of the vocabulary, each with a
+    vector of its own."""
     vocabulary_size: int = 100_000
+    """Words the output layer predicts, most frequent first, the three special ones included."""
     min_count: int = 2
+    """Words rarer than this stay outside the vocabulary."""
     mode: Mode = "sentences"
+    """Whole `"sentences"` from zero state (how most people use the vectors), or endless `"streams"` with carried state
+    and truncated gradients, as bilm-tf trained."""
     tokens: int = 1_000_000_000
+    """Words to see in all, over again if the text is shorter; the learning rate decays towards this number."""
     tokens_per_batch: int = 20_480
+    """Words per step, both directions counted once."""
     unroll: int = 20
+    """Words per window in `"streams"`."""
     dropout: float = 0.1
+    """Probability with which dropout zeroes what each LSTM layer and the output layer read."""
     output: Output = "full"
+    """How words are predicted: by a `"full"` softmax, a `"sampled"` one (faster with many words), or an `"adaptive"`
+    one (rare words in narrower layers)."""
     num_negatives: int = 8192
+    """Words that a sampled softmax compares with."""
     sampler: Sampler = "unigram"
+    """Where a sampled softmax takes its words from: `"unigram"` (frequency to the power `sampler_power`),
+    `"log_uniform"` (by rank, as in bilm-tf), or `"head_and_tail"` (half of them the most frequent words, and the others
+    as `"unigram"`; the loss is then nearly that of the full softmax)."""
     sampler_power: float = 0.75
+    """The exponent of `"unigram"`."""
     optimiser: Optimiser = "muon"
+    """How weights move: `"muon"` on matrices with AdamW on the rest, `"adamw"`, or bilm-tf's `"adagrad"`."""
     learning_rate: float = 8e-3
+    """How far AdamW or Adagrad goes in a step, at most."""
     muon_learning_rate: float = 4e-3
+    """The same for Muon."""
     weight_decay: float = 0.0
+    """How strongly AdamW and Muon pull matrices towards 0."""
     warmup_tokens: int = 6_000_000
+    """Words over which the learning rate rises from 0; at most a quarter of the run is used for it."""
     decay: Decay = "linear"
+    """How the learning rate falls after the warm-up."""
     final_learning_rate: float = 0.001
+    """The fraction of the learning rate that is left at the end."""
     hold: float = 0.5
+    """Fraction of the run after the warm-up during which the learning rate stays at its height before a cosine or
+    linear decay begins."""
     output_rate: float = 1.0
+    """The output layer learns at so many times the learning rate."""
     second_beta: float = 0.999
+    """How slowly AdamW's estimate of a gradient's size changes; nearer to 1 is slower."""
     average_tokens: int = 0
+    """The model that is evaluated and saved is the mean of the weights over about so many last words; 0 for the weights
+    themselves."""
     layer_decay: float = 1.0
+    """Each layer group (words, each LSTM layer, output) learns at a rate so many times smaller than the one above it;
+    2.6 in ULMFiT, 1 for the same rate everywhere."""
     head_tokens: int | None = None
+    """Words during which the output layer learns alone, when a model is gone on from; unset, a twentieth of all if it
+    is new, else none."""
     unfreeze_every: int = 0
+    """Words after which the next layer group below learns too (gradual unfreezing); 0 for all at once."""
     clip_norm: float = 1.0
+    """Bound of the norm of all gradients together, against steps that go astray."""
     precision: Precision = "auto"
+    """What encoder and LSTMs compute in; `"auto"` is bfloat16 on a GPU and float32 on a CPU."""
     evaluate_every: int = 50_000_000
+    """Words between held-out perplexities; there is always one at the end."""
     checkpoint_every: int = 50_000_000
+    """Words between checkpoints, which is what a killed run can lose."""
     log_every: int = 1_000_000
+    """Words between lines of the log."""
     seed: int = 1
+    """Where everything random begins: the same seed gives the same run."""
 
     def __post_init__(self) -> None:
         """Reject what cannot be run."""

@@ -27,31 +27,28 @@ def check(holds: bool, message: str) -> None:
 
 @dataclass(frozen=True)
 class InputConfig:
-    """What a task model is told about each word.
-
-    Arguments:
-        vectors: a file of word vectors: GloVe or word2vec text, packed or not.
-        train_vectors: whether those vectors learn.
-        character_filters: channels of a small character CNN that learns with the task, 0 for none.
-        elmo: an ELMo model: a bundled name, a folder, a .zip or a hub id.
-        elmo_at: where its vectors come in: `"input"` of the contextual layer, its `"output"`, `"both"`, or `"none"`.
-        elmo_layers: `"mix"` (learned weights), `"average"`, `"top"`, or a layer number.
-        elmo_l2: strength of the penalty that holds the weights of a mix near equal (1 or 0.001 in the paper).
-        elmo_dropout: dropout of ELMo's vectors.
-        random_elmo: take the architecture of `elmo` with fresh weights, to see what pretraining brings.
-        tune_elmo: let the biLM learn too, by ULMFiT's schedule; its layers then have to be computed in every step.
-    """
+    """What a task model is told about each word."""
 
     vectors: str | None = None
+    """A file of word vectors: GloVe or word2vec text, packed or not."""
     train_vectors: bool = False
+    """Whether those vectors learn."""
     character_filters: int = 0
+    """Channels of a small character CNN that learns with the task, 0 for none."""
     elmo: str | None = None
+    """An ELMo model: a bundled name, a folder, a .zip or a hub id."""
     elmo_at: Place = "input"
+    """Where its vectors come in: `"input"` of the contextual layer, its `"output"`, `"both"`, or `"none"`."""
     elmo_layers: str = "mix"
+    """Which of its layers: `"mix"` (learned weights), `"average"`, `"top"`, or a layer number."""
     elmo_l2: float = 0.001
+    """Strength of the penalty that holds the weights of a mix near equal (1 or 0.001 in the paper)."""
     elmo_dropout: float = 0.5
+    """Dropout of ELMo's vectors."""
     random_elmo: bool = False
+    """Take the architecture of `elmo` with fresh weights, to see what pretraining brings."""
     tune_elmo: bool = False
+    """Let the biLM learn too, by ULMFiT's schedule; its layers then have to be computed in every step."""
 
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
@@ -101,39 +98,37 @@ class TaskConfig:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How a task model learns.
-
-    Arguments:
-        epochs: passes over the training examples at most.
-        patience: epochs without a better score on the development set after which training stops.
-        batch_size: examples a step at most.
-        batch_words: words a step at most, padding counted.
-        learning_rate: of Adam.
-        elmo_learning_rate: of the top layer of a biLM that learns too.
-        weight_decay: of Adam (decoupled).
-        clip_norm: bound of the norm of all gradients together, 0 for none.
-        schedule: `"plateau"` (halved when the score stops rising), `"constant"`, or `"slanted"` (ULMFiT's triangle).
-        plateau: epochs without a better score after which the learning rate is halved.
-        average: share kept at each step of a running average of the weights that is used for scores; 0 for none.
-        minutes: that a run may take; no epoch begins that would probably end later. 0 for no limit.
-        share: of the training file's examples that are learned from, drawn by the seed.
-        seed: decides every random number.
-    """
+    """How a task model learns."""
 
     epochs: int = 30
+    """Passes over the training examples at most."""
     patience: int = 8
+    """Epochs without a better score on the development set after which training stops."""
     batch_size: int = 32
+    """Examples per step, at most."""
     batch_words: int = 4000
+    """Words per step, at most, padding included."""
     learning_rate: float = 1e-3
+    """Learning rate of Adam."""
     elmo_learning_rate: float = 2e-4
+    """Learning rate of the top layer of a biLM that learns too."""
     weight_decay: float = 0.0
+    """Weight decay of Adam (decoupled)."""
     clip_norm: float = 5.0
+    """Bound of the norm of all gradients together, 0 for none."""
     schedule: Schedule = "plateau"
+    """How the learning rate changes: `"plateau"` (halved when the score stops rising), `"constant"`, or
+    `"slanted"` (ULMFiT's triangle)."""
     plateau: int = 3
+    """Epochs without a better score after which the learning rate is halved."""
     average: float = 0.0
+    """Decay of a running average of the weights that is used for scores; 0 for none."""
     minutes: float = 0.0
+    """Minutes a run may take: no epoch begins that would probably end later; 0 for no limit."""
     share: float = 1.0
+    """Fraction of the training examples to learn from, drawn by the seed."""
     seed: int = 0
+    """Decides every random number."""
 
     def __post_init__(self) -> None:
         """Reject what cannot be run."""
