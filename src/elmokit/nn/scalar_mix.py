@@ -26,7 +26,7 @@ class ScalarMix(nn.Module):
 
     Arguments:
         num_layers: how many layers there are to mix.
-        weights: the weights before the softmax, one a layer; all 0 if not given.
+        weights: the weights before the softmax, one per layer; all 0 if not given.
         gamma: the scale of the sum.
         layer_norm: normalise each layer first, with one mean and one variance over all words of the batch.
         trainable: whether weights and gamma learn.
@@ -36,7 +36,7 @@ class ScalarMix(nn.Module):
         >>> mix = ScalarMix(3)
         >>> mix(torch.ones(3, 1, 2, 4)).shape
         torch.Size([1, 2, 4])
-        >>> [round(share, 3) for share in mix.shares()]
+        >>> [round(weight, 3) for weight in mix.layer_weights()]
         [0.333, 0.333, 0.333]
     """
 
@@ -73,13 +73,25 @@ class ScalarMix(nn.Module):
 
     def forward(self, layers_LBWD: Tensor, mask_BW: Tensor | None = None) -> Tensor:
         """The mix (B, W, D) of these layers; the mask says which words are real, for the layer norm."""
-        if self.layer_norm:
-            layers_LBWD = normalise_layers(layers_LBWD, mask_BW)
-        shares_L = self.weights.softmax(0).to(layers_LBWD.dtype)
-        return self.gamma.to(layers_LBWD.dtype) * torch.tensordot(shares_L, layers_LBWD, dims=1)
+        return self.sum_layers(layers_LBWD.unbind(0), mask_BW)
 
-    def shares(self) -> list[float]:
-        """The share s_l of each layer, as numbers that add up to 1."""
+    def sum_layers(self, layers: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
+        """The mix of layers that lie in separate tensors of one shape (…, D), without stacking them.
+
+        Arguments:
+            layers: from the context-free one up, as many as the mix has weights.
+            mask: (…), which words are real, for the layer norm; all of them if not given.
+        """
+        if self.layer_norm:
+            layers = [normalise_layer(layer, mask) for layer in layers]
+        factors = (self.gamma * self.weights.softmax(0)).to(layers[0].dtype).unbind()
+        total = layers[0] * factors[0]
+        for layer, factor in zip(layers[1:], factors[1:], strict=True):
+            total.addcmul_(layer, factor)
+        return total
+
+    def layer_weights(self) -> list[float]:
+        """The weight s_l of each layer: numbers that add up to 1; gamma is not in them."""
         return self.weights.detach().softmax(0).tolist()
 
     def penalty(self, strength: float) -> Tensor:
@@ -87,24 +99,21 @@ class ScalarMix(nn.Module):
         return strength * self.weights.square().sum()
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows: the shares and the scale."""
+        """What `print(model)` shows: the weights after the softmax and the scale."""
         if self.weights.is_meta:
             return f"num_layers={len(self.weights)}"
-        shares = ", ".join(f"{share:.3f}" for share in self.shares())
-        return f"shares=[{shares}], gamma={self.gamma.item():.3f}, layer_norm={self.layer_norm}"
+        weights = ", ".join(f"{weight:.3f}" for weight in self.layer_weights())
+        return f"weights=[{weights}], gamma={self.gamma.item():.3f}, layer_norm={self.layer_norm}"
 
 
-def normalise_layers(layers_LBWD: Tensor, mask_BW: Tensor | None) -> Tensor:
-    """Each layer minus its mean, over its deviation, both taken over all real words and dimensions of the batch."""
-    num_layers, *_, width = layers_LBWD.shape
-    if mask_BW is None:
-        mask_BW = torch.ones(layers_LBWD.shape[1:-1], dtype=torch.bool, device=layers_LBWD.device)
-    mask = mask_BW.unsqueeze(-1).to(layers_LBWD.dtype)
-    count = mask.sum() * width
-    flat = (num_layers, -1)
-    mean_L = (layers_LBWD * mask).reshape(flat).sum(1) / count
-    centred = layers_LBWD - mean_L.reshape(-1, *[1] * (layers_LBWD.dim() - 1))
-    variance_L = (centred * mask).square().reshape(flat).sum(1) / count
-    # AllenNLP's epsilon; float16 would round it to 0.
-    epsilon = 1e-13 if layers_LBWD.dtype in (torch.float32, torch.float64) else 1e-4
-    return centred / (variance_L + epsilon).sqrt().reshape(-1, *[1] * (layers_LBWD.dim() - 1))
+def normalise_layer(layer: Tensor, mask: Tensor | None) -> Tensor:
+    """A layer (…, D) minus its mean, over its standard deviation, both over all real words and dimensions.
+
+    Counted and summed in float32 at least: a batch has more numbers than float16 can count.
+    """
+    values = layer.to(torch.promote_types(layer.dtype, torch.float32))
+    real = torch.ones_like(values[..., :1]) if mask is None else mask.unsqueeze(-1).to(values.dtype)
+    count = real.sum() * layer.shape[-1]
+    centred = values - (values * real).sum() / count
+    variance = (centred * real).square().sum() / count
+    return (centred / (variance + 1e-13).sqrt()).to(layer.dtype)  # AllenNLP's epsilon

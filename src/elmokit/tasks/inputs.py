@@ -199,7 +199,7 @@ class WordInputs(nn.Module):
         """The shares s_j and the scale γ of each mix, by its place."""
         mixes = {"input": self.input_mix, "output": self.output_mix}
         return {
-            place: {"shares": mix.shares(), "gamma": mix.gamma.item()}
+            place: {"shares": mix.layer_weights(), "gamma": mix.gamma.item()}
             for place, mix in mixes.items()
             if mix is not None
         }
