@@ -28,7 +28,7 @@ import torch
 
 from elmokit import Elmo, ElmoConfig, Embedder
 from elmokit.embed.segments import Cutter
-from elmokit.text.lines import LineReader
+from elmokit.text.files import LineReader
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from elmokit.embed.segments import Cutter
 from elmokit.errors import InputError
 from elmokit.text.characters import ByteScheme
-from elmokit.text.lines import Line
+from elmokit.text.files import Line
 from elmokit.text.segmenters import RuleSegmenter
 
 

@@ -25,8 +25,8 @@ from elmokit.pretrain import counting, encoding
 from elmokit.pretrain.corpus import EncodedCorpus
 from elmokit.pretrain.counting import WordCounter, build_alphabet, most_frequent
 from elmokit.pretrain.encoding import encode_corpus
-from elmokit.text import blocks as text_blocks
-from elmokit.text.blocks import find_files, read_blocks
+from elmokit.text import files as text_files
+from elmokit.text.files import find_files, read_blocks
 from elmokit.text.segmenters import RuleSegmenter, Word
 
 TEXT = "the cat sat on the mat\nthe dog sat\n\na cat\n"
@@ -135,7 +135,7 @@ def test_any_text_comes_back(tmp_path_factory, lines, size, table_words, block_b
     """Whatever the size of the table and of the blocks, the words, their counts and the vocabulary are the same."""
     tmp_path = tmp_path_factory.mktemp("any")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_blocks.read_blocks, "__kwdefaults__", {"block_bytes": block_bytes, "tell": None})
+        patch.setattr(read_blocks, "__kwdefaults__", {"block_bytes": block_bytes, "report": None})
         patch.setattr(counting, "RUNS_AT_ONCE", 3)
         text = "\n".join(" ".join(line) for line in lines)
         corpus = encoded(tmp_path, text, vocabulary_size=size, table_words=table_words, max_sentence_words=5)
@@ -197,7 +197,7 @@ def test_zstd(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", ["bz2", "gz", "xz"])
 def test_a_truncated_packed_file_is_refused(tmp_path: Path, ending: str) -> None:
     (tmp_path / f"a.{ending}").write_bytes(packed(os.urandom(3000).hex().encode(), ending)[:-200])
-    with pytest.raises(InputError, match=rf"a\.{ending}: cannot be read to its end"):
+    with pytest.raises(InputError, match=rf"a\.{ending}: cannot be read"):
         encode_corpus(tmp_path / f"a.{ending}", tmp_path / "corpus", progress=False)
     assert not (tmp_path / "corpus").exists()
 
@@ -221,7 +221,7 @@ def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("filler", ["ab ", "é€x"])
 def test_a_line_without_end_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filler: str) -> None:
-    monkeypatch.setattr(text_blocks, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(text_files, "LONGEST_LINE", 1000)
     text = filler * 2000
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
     blocks = list(read_blocks(str(tmp_path / "text.txt"), block_bytes=100))
@@ -287,10 +287,10 @@ def test_empty_corpus(tmp_path: Path, text: str) -> None:
 
 def test_no_such_file(tmp_path: Path) -> None:
     for source, message in [
-        (tmp_path / "none.txt", "no such file"),
-        (f"{tmp_path}/*.bz2", "no such file"),
-        (tmp_path, "found a folder"),
-        ([], "no file was named"),
+        (tmp_path / "none.txt", "does not exist"),
+        (f"{tmp_path}/*.bz2", "does not exist"),
+        (tmp_path, "is a folder"),
+        ([], "found none"),
     ]:
         with pytest.raises(InputError, match=message):
             encode_corpus(source, tmp_path / "corpus", progress=False)

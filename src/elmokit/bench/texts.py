@@ -58,7 +58,7 @@ class Text:
 
 def read_text(path: Path) -> Text:
     """The sentences of a file (packed or not), split into words by the rules of `text/segmenters.py` and shuffled."""
-    from elmokit.text.lines import LineReader
+    from elmokit.text.files import LineReader
     from elmokit.text.segmenters import RuleSegmenter
 
     segmenter, sentences = RuleSegmenter(), []

@@ -25,7 +25,7 @@ class Bench(Command):
     """
 
     text: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: sampled words)")] = None
-    """Text in UTF-8 (.gz, .bz2, .xz too): some thousand sentences."""
+    """Text in UTF-8 (.gz, .bz2, .xz, .zst too): some thousand sentences."""
     peer: Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="NAME=PYTHON")] = ()
     """A peer (allennlp, simple_elmo, manylangs, bert, minilm) and the Python that has it; may be given again."""
     peer_setup: Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="NAME=FILE")] = ()

@@ -36,7 +36,7 @@ class Embed(Command):
     files: Annotated[
         tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="FILE...", help_behavior_hint="(required)")
     ]
-    """Text files in UTF-8, one sentence a line (.gz, .bz2, .xz too); - reads standard input."""
+    """Text files in UTF-8, one sentence a line (.gz, .bz2, .xz, .zst too); - reads standard input."""
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="OUT")]
     """Where the vectors go."""
     model: Model = DEFAULT_MODEL

@@ -19,7 +19,7 @@ from elmokit.commands.base import DEFAULT_MODEL, Command, Model, say
 
 if TYPE_CHECKING:
     from elmokit.language_model.scores import Perplexity
-    from elmokit.text.lines import LineReader
+    from elmokit.text.files import LineReader
 
 __all__ = ["Evaluate"]
 
@@ -37,7 +37,7 @@ class Evaluate(Command):
     files: Annotated[
         tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TEXT...", help_behavior_hint="(required)")
     ]
-    """Text files in UTF-8 (.gz, .bz2, .xz too); - reads standard input. Each line is split into sentences and words."""
+    """UTF-8 text files (.gz, .bz2, .xz, .zst too); - reads standard input. Lines are split into sentences and words."""
     model: Model = DEFAULT_MODEL
     tokenised: bool = False
     """Each line is one sentence whose words stand between spaces; take them as they are."""
@@ -54,7 +54,7 @@ class Evaluate(Command):
     def run(self) -> None:
         """Read the files and print what the model thought of them."""
         from elmokit.language_model.model import LanguageModel
-        from elmokit.text.lines import LineReader
+        from elmokit.text.files import LineReader
 
         reader = LineReader(self.files)
         model = LanguageModel.from_pretrained(self.model)

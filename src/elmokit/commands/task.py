@@ -213,7 +213,7 @@ class TaskPredict(Command):
 
     def _examples(self, model: TaskModel) -> Iterator[Example]:
         from elmokit.errors import InputError
-        from elmokit.text.lines import LineReader
+        from elmokit.text.files import LineReader
         from elmokit.text.segmenters import RuleSegmenter
 
         segmenter = _split_at_blanks if self.tokenised else RuleSegmenter()

@@ -33,7 +33,7 @@ from elmokit.embed.segments import SEGMENT_WORDS, Cutter, Segment, skip_finished
 from elmokit.embed.sinks import Contents, Format, format_of
 from elmokit.errors import InputError, OutputError
 from elmokit.nn.bilm import BilmState
-from elmokit.text.lines import LineReader
+from elmokit.text.files import LineReader
 
 __all__ = ["EmbedReport", "embed_files"]
 
@@ -96,7 +96,7 @@ def embed_files(
     """Embed files of text, one row a line, into one file of vectors.
 
     Arguments:
-        inputs: UTF-8 text files, one or several; `-` is standard input; `.gz`, `.bz2` and `.xz` are read too. Lines
+        inputs: UTF-8 text files, one or several; `-` is standard input; packed files are read too. Lines
             are numbered from 0 over all of them; blank lines are kept as rows without words.
         output: the file to make; beside it `<output>.partial` holds the parts of an unfinished job.
         embedder: the model; a job has its own cache and, in carry mode, its own state, which starts from zero.

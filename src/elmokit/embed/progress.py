@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from elmokit.embed.segments import Segment
-from elmokit.text.lines import LineReader
+from elmokit.text.files import LineReader
 
 __all__ = ["JobClock", "Progress"]
 

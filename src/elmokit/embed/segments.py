@@ -17,7 +17,7 @@ from itertools import islice
 from elmokit.embed.parts import Part
 from elmokit.errors import InputError
 from elmokit.text.characters import Scheme
-from elmokit.text.lines import Line
+from elmokit.text.files import Line
 from elmokit.text.segmenters import Segmenter
 
 __all__ = ["SEGMENT_WORDS", "Cutter", "Row", "Segment", "skip_finished"]

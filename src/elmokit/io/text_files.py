@@ -6,15 +6,14 @@ unpack to anything), must be UTF-8, and every failure is a `CheckpointError` tha
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from elmokit.errors import CheckpointError
+from elmokit.text.files import open_text
 
 __all__ = [
     "check_not_pointer",
@@ -49,15 +48,13 @@ def read_json_words(path: Path) -> list[str]:
 def read_words(path: Path, *, strips: bool = False) -> list[str]:
     """The lines of a word list, `.gz` or not; `strips` takes blanks off their ends, as bilm-tf does."""
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+        with open_text(path, error=CheckpointError) as (file, _):
             data = file.read(LARGEST_LIST + 1)
         if len(data) > LARGEST_LIST:
             raise CheckpointError(f"{path}: a list of words should be below {LARGEST_LIST // 2**20} MiB, found more")
         text = data.decode("utf-8")
     except UnicodeDecodeError as problem:
         raise CheckpointError(f"{path}: expected UTF-8 text, found byte {problem.start} to be none") from problem
-    except (OSError, EOFError, zlib.error) as problem:
-        raise CheckpointError(f"{path}: the list of words cannot be read: {problem}; fetch it anew") from problem
     # Not splitlines(): it also splits at U+2028 and its like, which are words of real vocabularies.
     lines = text.removesuffix("\n").split("\n") if text else []
     return [line.strip(" \t\r") for line in lines] if strips else lines

@@ -1,6 +1,6 @@
 """Text, larger than memory if need be → an encoded corpus (`corpus.py`), in one pass over the text.
 
-The story: files are read in blocks (`text_blocks.py`), segmented in several processes (`segmenting.py`), their words
+The story: files are read in blocks (`text/files.py`), segmented in several processes (`segmenting.py`), their words
 numbered and counted in a bounded table (`counting.py`) and written as provisional numbers. When the text is at its end
 the vocabulary is known, and the numbers on disk are replaced by final ids, run by run. Memory does not depend on the
 size of the corpus, and the folder depends neither on the number of processes nor on the machine. It appears complete
@@ -28,7 +28,7 @@ from elmokit.io.atomic import new_folder
 from elmokit.pretrain.corpus import BEGIN_SENTENCE, END_SENTENCE, FORMAT, FORMAT_VERSION, UNKNOWN, EncodedCorpus
 from elmokit.pretrain.counting import SPECIAL_WORDS, TABLE_WORDS, Run, WordCounter, most_frequent
 from elmokit.pretrain.segmenting import Segmenting, segment_blocks
-from elmokit.text.blocks import BLOCK_BYTES, TextBlock, find_files, read_blocks, total_size
+from elmokit.text.files import BLOCK_BYTES, TextBlock, find_files, measure_files, read_blocks
 from elmokit.text.segmenters import RuleSegmenter, Segmenter
 
 __all__ = ["encode_corpus"]
@@ -105,7 +105,7 @@ def encode_corpus(
                 "min_count": min_count,
                 "max_sentence_words": max_sentence_words,
             },
-            "files": [{"name": file, "bytes": total_size([file])} for file in files],
+            "files": [{"name": file, "bytes": measure_files([file])} for file in files],
             "sha256": _fingerprint(partial),
         }
         (partial / "corpus.json").write_text(json.dumps(header, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -121,7 +121,7 @@ def _write_provisional(
     progress: bool,
 ) -> tuple[int, int]:
     """Write the tokens of all text as the counter numbers them, and where sentences begin; their numbers come back."""
-    size = total_size(files)
+    size = measure_files(files)
     if workers is None:
         workers = count_cores() if size is None else min(count_cores(), size // BLOCK_BYTES + 1)
     num_tokens = num_sentences = 0
@@ -144,7 +144,7 @@ def _write_provisional(
 def _all_blocks(files: Sequence[str], bar: tqdm) -> Iterator[TextBlock]:
     done = 0
     for file in files:
-        yield from read_blocks(file, tell=lambda read, done=done: bar.update(done + read - bar.n))
+        yield from read_blocks(file, report=lambda read, done=done: bar.update(done + read - bar.n))
         done = bar.n
 
 

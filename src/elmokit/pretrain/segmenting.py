@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from elmokit.errors import InputError
-from elmokit.text.blocks import TextBlock
+from elmokit.text.files import TextBlock
 from elmokit.text.segmenters import Segmenter
 
 __all__ = ["SegmentedBlock", "Segmenting", "segment_blocks", "serve"]

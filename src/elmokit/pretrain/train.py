@@ -31,7 +31,7 @@ from elmokit.pretrain.recipes import TrainConfig
 from elmokit.pretrain.run import Run
 from elmokit.pretrain.saving import save_model
 from elmokit.pretrain.start import Start, start_of
-from elmokit.text.blocks import find_files, total_size
+from elmokit.text.files import find_files, measure_files
 
 __all__ = ["train"]
 
@@ -191,7 +191,7 @@ def _corpus_folder(texts: Texts, folder: Path) -> Path:
 def _check_same_text(corpus: Path, texts: Texts) -> None:
     """Refuse to go on with other files than those that were encoded; they may have moved."""
     encoded = [(Path(file["name"]).name, file["bytes"]) for file in read_json(corpus / "corpus.json").get("files", [])]
-    now = [(Path(file).name, total_size([file])) for file in find_files(list(texts))]
+    now = [(Path(file).name, measure_files([file])) for file in find_files(list(texts))]
     if encoded != now:
         raise ConfigError(
             f"{corpus} was made from {_few(encoded)}, but now {_few(now)} came: a run goes on with the text it began "

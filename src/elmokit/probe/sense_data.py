@@ -18,8 +18,8 @@ from xml.parsers import expat
 
 from elmokit.errors import InputError
 from elmokit.probe.frozen import Span
+from elmokit.text.files import PACKED_SUFFIXES, Line, LineReader
 from elmokit.text.labelled import Problems
-from elmokit.text.lines import Line, LineReader
 
 __all__ = ["POS_OF_NUMBER", "Instance", "SenseText", "WordNet", "read_sense_texts", "read_wordnet"]
 
@@ -117,7 +117,7 @@ def read_wordnet(path: str | PathLike[str]) -> WordNet:
 
 def _read_sense_text(path: Path, problems: Problems) -> SenseText:
     base = path.name
-    for suffix in (".gz", ".bz2", ".xz"):
+    for suffix in PACKED_SUFFIXES:
         base = base.removesuffix(suffix)
     if base.endswith(".jsonl"):
         text = _read_jsonl(path, problems)

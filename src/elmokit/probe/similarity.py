@@ -20,8 +20,8 @@ from elmokit.probe.cosines import pair_cosines
 from elmokit.probe.frozen import freeze, one_span_a_word
 from elmokit.probe.report import Report
 from elmokit.probe.sources import Source, StaticSource
+from elmokit.text.files import LineReader
 from elmokit.text.labelled import Problems
-from elmokit.text.lines import LineReader
 
 __all__ = ["RatedPair", "probe_similarity", "read_rated_pairs", "spearman"]
 

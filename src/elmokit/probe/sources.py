@@ -21,6 +21,7 @@ import numpy as np
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.manifest import job_manifest
 from elmokit.errors import InputError
+from elmokit.text.files import PACKED_SUFFIXES
 from elmokit.text.word_vectors import read_vectors
 
 __all__ = ["ElmoSource", "Row", "Source", "StaticSource", "layer_rows"]
@@ -126,6 +127,6 @@ class StaticSource(Source):
 
 def _short_name(path: Path) -> str:
     name = path.name
-    for suffix in (".gz", ".bz2", ".xz", ".txt", ".vec"):
+    for suffix in (*PACKED_SUFFIXES, ".txt", ".vec"):
         name = name.removesuffix(suffix)
     return name

@@ -32,7 +32,7 @@ def read_conllu(
     r"""The sentences of a file.
 
     Arguments:
-        path: a CoNLL-U file in UTF-8; `.gz`, `.bz2` and `.xz` are unpacked.
+        path: a CoNLL-U file in UTF-8; plain or packed.
         tag: `"UPOS"`, `"XPOS"`, or a feature such as `"Number"`, whose tag is `_` for words without it.
         problems: what happens to sentences with a wrong line.
 

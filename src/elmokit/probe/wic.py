@@ -22,8 +22,8 @@ from elmokit.probe.frozen import Span, freeze
 from elmokit.probe.linear import fit
 from elmokit.probe.report import Report
 from elmokit.probe.sources import Source
+from elmokit.text.files import Line, LineReader
 from elmokit.text.labelled import Problems
-from elmokit.text.lines import Line, LineReader
 
 __all__ = ["MAJORITY", "Pair", "best_threshold", "probe_wic", "read_wic"]
 

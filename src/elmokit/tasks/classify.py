@@ -29,7 +29,7 @@ from elmokit.tasks.inputs import WordInputs
 from elmokit.tasks.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.accuracy import class_scores
 from elmokit.text import segmenters
-from elmokit.text.lines import LineReader
+from elmokit.text.files import LineReader
 
 if TYPE_CHECKING:
     from elmokit.text.segmenters import Segmenter

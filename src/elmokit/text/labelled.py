@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from elmokit.errors import InputError
-from elmokit.text.lines import Line, LineReader
+from elmokit.text.files import Line, LineReader
 
 __all__ = ["Problems", "blocks", "text_lines"]
 
@@ -76,7 +76,7 @@ class Problems:
 
 
 def text_lines(path: str | os.PathLike[str], problems: Problems) -> Iterator[tuple[int, str]]:
-    """Numbers (from 1) and texts of the lines of a file, `-` for standard input; `.gz`, `.bz2`, `.xz` are unpacked."""
+    """Numbers (from 1) and texts of the lines of a file, plain or packed; `-` for standard input."""
     for line in LineReader([path]):
         text = _decoded(line, problems)
         if text is not None:

@@ -1,6 +1,6 @@
 """Vectors of words that others have trained: GloVe's and word2vec's text files, or gensim's KeyedVectors.
 
-A path (plain, `.gz` or `.bz2`) or an object of gensim arrives; words and one array leave. A line holds a word and its
+A path (plain or packed) or an object of gensim arrives; words and one array leave. A line holds a word and its
 numbers, between blanks; word2vec's and fastText's files begin with a line that says how many words of which width
 follow, GloVe's do not. Some words of `glove.840B` hold blanks themselves, so lines are read from their right end.
 
@@ -9,26 +9,20 @@ Only numpy is needed here. Shapes: V words, E width of a vector.
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
 import os
-import zlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from elmokit.errors import CheckpointError
+from elmokit.text.files import open_text, split_lines
 
 __all__ = ["WordVectors", "read_vectors", "vectors_width"]
 
-OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 LONGEST_LINE = 1 << 20  # bytes; the widest published vectors take 20,000
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
 @dataclass(frozen=True)
@@ -58,7 +52,7 @@ def read_vectors(
     r"""The vectors of a file or of gensim's KeyedVectors; of a word that comes twice, the first.
 
     Arguments:
-        source: a path to GloVe or word2vec text, `.gz`, `.bz2` and `.xz` unpacked; or KeyedVectors.
+        source: a path to GloVe or word2vec text, plain or packed; or KeyedVectors.
         only: the words to keep, so that a file larger than memory can be read; `None` for all.
         first: beside `only`, so many words from the beginning, where files have their commonest.
 
@@ -158,25 +152,15 @@ def _lines(path: Path) -> Iterator[_Line]:
 
 
 def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    try:
-        with _opened(path) as file:
-            number = 0
-            while line := file.readline(LONGEST_LINE):
-                number += 1
-                line = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
-                if text := line.rstrip():  # bytes: only ASCII blanks; some words are others
-                    yield number, text
-    except BROKEN as problem:
-        raise CheckpointError(f"{path}: the vectors cannot be read: {problem}; fetch the file anew") from problem
-
-
-def _opened(path: Path) -> IO[bytes]:
     if path.suffix in (".zip", ".bin", ".model", ".kv"):
         raise CheckpointError(
-            f"{path}: expected GloVe or word2vec text, plain, .gz, .bz2 or .xz; "
+            f"{path}: expected GloVe or word2vec text, plain, .gz, .bz2, .xz or .zst; "
             "unpack it, or save it as text with gensim"
         )
-    return OPENERS[path.suffix](path, "rb") if path.suffix in OPENERS else path.open("rb")
+    with open_text(path, error=CheckpointError) as (data, _):
+        for number, line in enumerate(split_lines(data, longest=LONGEST_LINE), start=1):
+            if text := line.rstrip():  # bytes: only ASCII blanks; some words are others
+                yield number, text
 
 
 def _trailing_numbers(fields: list[bytes]) -> int:

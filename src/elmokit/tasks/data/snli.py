@@ -56,7 +56,7 @@ def read_pairs(path: str | os.PathLike[str], *, problems: Problems | None = None
     r"""The pairs of a file.
 
     Arguments:
-        path: as above; `.gz`, `.bz2` and `.xz` are unpacked.
+        path: as above, plain or packed.
         problems: what to do about pairs that cannot be used; stops at the first if not given.
 
     Example:

@@ -124,7 +124,7 @@ def read_questions(
     """The questions of a SQuAD file; without answers where it has none.
 
     Arguments:
-        path: JSON as SQuAD 1.1 has it; `.gz`, `.bz2` and `.xz` are unpacked.
+        path: JSON as SQuAD 1.1 has it, plain or packed.
         problems: what to do about questions that cannot be used; stops at the first if not given.
         segmenter: splits passages and questions into words; the rule of `elmokit.text.segmenters` if not given.
 

@@ -5,10 +5,15 @@ import lzma
 import sys
 from types import SimpleNamespace
 
+import pyarrow
 import pytest
 
 from elmokit.errors import InputError
-from elmokit.text.lines import LineReader
+from elmokit.text.files import LineReader
+
+
+def zstd_compress(data):
+    return pyarrow.compress(data, codec="zstd", asbytes=True)
 
 
 def texts(*inputs):
@@ -39,15 +44,27 @@ def test_only_a_newline_ends_a_line(tmp_path, data, expected):
 
 
 @pytest.mark.parametrize(
-    ("suffix", "compress"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)]
+    ("suffix", "compress"),
+    [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress), (".zst", zstd_compress)],
 )
 def test_compressed_files_are_read(tmp_path, suffix, compress):
     data = compress(b"first\nsecond\n" * 100)
     assert texts(written(tmp_path, data, f"in.txt{suffix}")) == ["first", "second"] * 100
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match="cannot be read"):
         texts(written(tmp_path, data[: len(data) // 2], f"cut.txt{suffix}"))
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match="cannot be read"):
         texts(written(tmp_path, b"plain text", f"plain.txt{suffix}"))
+
+
+def test_members_one_after_the_other_are_read(tmp_path):  # as parallel packers write them
+    data = zstd_compress(b"first\n") + zstd_compress(b"second\n")
+    assert texts(written(tmp_path, data, "in.zst")) == ["first", "second"]
+
+
+def test_a_pattern_stands_for_its_files_in_order(tmp_path):
+    for name in ("2.txt", "1.txt"):
+        written(tmp_path, name.encode(), name)
+    assert texts(f"{tmp_path}/*.txt") == ["1.txt", "2.txt"]
 
 
 def test_lines_are_numbered_over_all_files_and_placed_in_their_own(tmp_path):

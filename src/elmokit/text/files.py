@@ -1,0 +1,241 @@
+"""Text files → lines, or blocks of whole lines: the only place that opens a text file.
+
+Names of files, glob patterns and `-` (standard input) arrive; undecoded UTF-8 leaves, with the place of every line so
+that a message can name it. Files ending in .gz, .bz2, .xz, .zst or .lz4 are unpacked on the way, a byte-order mark is
+left out. Only a newline ends a line (a carriage return before it is dropped): U+2028 and its like are characters of the
+text. What is not UTF-8 is refused with its place, since guessing an encoding would spoil a corpus silently.
+
+    LineReader     lines, one after the other: what nearly every command reads
+    read_blocks    about a megabyte of whole lines at a time: what training reads, in several processes
+    open_text      the bytes themselves
+"""
+
+from __future__ import annotations
+
+import glob
+import io
+import lzma
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, cast
+
+from elmokit.errors import CheckpointError, InputError
+
+__all__ = [
+    "PACKED_SUFFIXES",
+    "STANDARD_INPUT",
+    "Line",
+    "LineReader",
+    "TextBlock",
+    "find_files",
+    "measure_files",
+    "open_text",
+    "read_blocks",
+    "split_lines",
+]
+
+STANDARD_INPUT = "-"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+ARROW_CODECS = {".bz2": "bz2", ".gz": "gzip", ".zst": "zstd", ".lz4": "lz4"}
+BLOCK_BYTES = 1 << 20
+LONGEST_LINE = 16 << 20  # bytes; in a block, a longer line is cut at a space, or else between two characters
+
+PACKED_SUFFIXES = (".xz", *ARROW_CODECS)
+
+PathName = str | os.PathLike[str]
+OpenFile = tuple[BinaryIO, Callable[[], int]]  # the unpacked bytes, and how many on the disk are taken so far
+
+
+class Line(NamedTuple):
+    """One line: its number over all files from 0, where it stands (`file:line`, from 1), its bytes without the end."""
+
+    number: int
+    place: str
+    raw: bytes
+
+    def text(self) -> str:
+        """The line as text; an `InputError` that names the place when it is not UTF-8."""
+        try:
+            return self.raw.decode("utf-8")
+        except UnicodeDecodeError as problem:
+            raise InputError(
+                f"{self.place}: expected UTF-8, found the byte 0x{self.raw[problem.start]:02x} at byte {problem.start} "
+                "of the line: convert the file first, e.g. with iconv -f latin1 -t utf-8"
+            ) from None
+
+
+class LineReader:
+    """The lines of some files, one after the other. A file that is missing is an error at once, not hours later.
+
+    Arguments:
+        inputs: names of files or patterns, one or several; `-` is standard input and may come once.
+    """
+
+    def __init__(self, inputs: PathName | Iterable[PathName]) -> None:
+        self._files = find_files(inputs)
+        self.bytes_total = measure_files(self._files)
+        self._bytes_before = 0
+        self._tell: Callable[[], int] = lambda: 0
+
+    @property
+    def bytes_done(self) -> int:
+        """Bytes of the input taken so far, counted as they lie on the disk."""
+        return self._bytes_before + self._tell()
+
+    def __iter__(self) -> Iterator[Line]:
+        number = 0
+        for name in self._files:
+            shown = "standard input" if name == STANDARD_INPUT else name
+            with open_text(name) as (data, self._tell):
+                for place, raw in enumerate(split_lines(data), start=1):
+                    yield Line(number, f"{shown}:{place}", raw)
+                    number += 1
+                self._bytes_before, self._tell = self.bytes_done, lambda: 0
+
+
+class TextBlock(NamedTuple):
+    """Whole lines of one file: undecoded bytes, the file's name, and where in its unpacked text they stand."""
+
+    data: bytes
+    source: str
+    first_line: int
+    offset: int
+
+
+def read_blocks(
+    file: str, *, block_bytes: int = BLOCK_BYTES, report: Callable[[int], object] | None = None
+) -> Iterator[TextBlock]:
+    """The blocks of one file.
+
+    Where a block ends depends on the text alone, so whatever is made of the blocks does too; a line without an end is
+    cut, so memory stays bounded whatever comes.
+
+    Arguments:
+        file: a path, or `-`.
+        block_bytes: about how long a block is.
+        report: called with the number of bytes of the file, as it lies on the disk, that are read so far.
+    """
+    first_line, offset = 1, 0
+    with open_text(file) as (stream, tell):
+        for data in _cut_blocks(stream, block_bytes):
+            if report is not None:
+                report(tell())
+            mark = len(BYTE_ORDER_MARK) if offset == 0 and data.startswith(BYTE_ORDER_MARK) else 0
+            yield TextBlock(data[mark:], file, first_line, offset + mark)
+            first_line += data.count(b"\n")
+            offset += len(data)
+
+
+def find_files(sources: PathName | Iterable[PathName]) -> list[str]:
+    """The files that names, patterns and `-` stand for, in the order given; those of a pattern are sorted."""
+    sources = [sources] if isinstance(sources, (str, os.PathLike)) else sources
+    files = [file for source in sources for file in _find_matches(os.fspath(source))]
+    if not files:
+        raise InputError("expected at least one input file, found none: name a file, or - for standard input")
+    if files.count(STANDARD_INPUT) > 1:
+        raise InputError("standard input (-) was named more than once: it can be read only once")
+    return files
+
+
+def measure_files(files: Iterable[str]) -> int | None:
+    """Bytes of all files as they lie on the disk; `None` where one of them is standard input or a pipe."""
+    sizes = [os.stat(file).st_size if os.path.isfile(file) else None for file in files]
+    return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+@contextmanager
+def open_text(name: PathName, *, error: type[InputError | CheckpointError] = InputError) -> Iterator[OpenFile]:
+    """The unpacked bytes of a file, and a function that tells how many of the bytes on the disk are taken so far.
+
+    Arguments:
+        name: a path, or `-` for standard input.
+        error: what a file that cannot be opened or read to its end becomes.
+    """
+    if name == STANDARD_INPUT:
+        yield cast(BinaryIO, sys.stdin.buffer), lambda: 0
+        return
+    opener = {".xz": _open_xz, **dict.fromkeys(ARROW_CODECS, _open_with_arrow)}
+    try:
+        with opener.get(Path(name).suffix.lower(), _open_plain)(os.fspath(name)) as opened:
+            yield opened
+    except (OSError, EOFError, lzma.LZMAError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
+        raise error(
+            f"{os.fspath(name)}: cannot be read: {' '.join(reason.split())}; check that the file is whole and what "
+            "its name says"
+        ) from problem
+
+
+def split_lines(data: BinaryIO, *, longest: int = -1) -> Iterator[bytes]:
+    """The lines of unpacked bytes, without their ends; one of more than `longest` bytes, if given, is cut there."""
+    raw = data.readline(longest).removeprefix(BYTE_ORDER_MARK)
+    while raw:
+        yield raw.removesuffix(b"\n").removesuffix(b"\r") if raw.endswith(b"\n") else raw
+        raw = data.readline(longest)
+
+
+def _find_matches(source: str) -> list[str]:
+    if source == STANDARD_INPUT:
+        return [source]
+    if os.path.isdir(source):
+        raise InputError(f"the input {source} is a folder: name the files in it, such as {Path(source, '*.txt')}")
+    found = [source] if os.path.exists(source) else sorted(glob.glob(source, recursive=True))
+    found = [file for file in found if not os.path.isdir(file)]
+    if not found:
+        raise InputError(f"the input {source} does not exist, and no file matches it as a pattern: check the name")
+    return found
+
+
+@contextmanager
+def _open_plain(name: str) -> Iterator[OpenFile]:
+    with open(name, "rb") as file:
+        yield file, file.tell if file.seekable() else lambda: 0
+
+
+@contextmanager
+def _open_xz(name: str) -> Iterator[OpenFile]:
+    with open(name, "rb") as packed, lzma.open(packed) as data:
+        yield cast(BinaryIO, data), packed.tell
+
+
+@contextmanager
+def _open_with_arrow(name: str) -> Iterator[OpenFile]:
+    import pyarrow  # late: plain text does not need it
+
+    try:
+        with pyarrow.OSFile(name) as packed:
+            unpacked = pyarrow.CompressedInputStream(packed, ARROW_CODECS[Path(name).suffix.lower()])
+            with io.BufferedReader(cast(io.RawIOBase, unpacked), BLOCK_BYTES) as data:
+                yield cast(BinaryIO, data), packed.tell
+    except pyarrow.ArrowInvalid as problem:
+        raise OSError(str(problem)) from problem
+
+
+def _cut_blocks(stream: BinaryIO, block_bytes: int) -> Iterator[bytes]:
+    rest = b""
+    while True:
+        new = stream.read(block_bytes)  # fewer bytes only at the end, also from a pipe: the stream is buffered
+        block = rest + new
+        if len(new) < block_bytes:
+            if block:
+                yield block
+            return
+        end = block.rfind(b"\n") + 1
+        if not end and len(block) >= LONGEST_LINE:
+            end = _find_cut(block)
+        if end:
+            yield block[:end]
+        rest = block[end:]
+
+
+def _find_cut(block: bytes) -> int:
+    end = block.rfind(b" ") + 1
+    if end:
+        return end
+    end = len(block)
+    while end > len(block) - 4 and block[end - 1] & 0xC0 == 0x80:  # back over the later bytes of a character
+        end -= 1
+    return end - 1 if block[end - 1] >= 0xC0 else end
