@@ -7,7 +7,7 @@ import pytest
 
 from elmokit import InputError
 from elmokit.probe.frozen import Span
-from elmokit.probe.sense_data import Instance, read_sense_texts, read_wordnet
+from elmokit.probe.sense_data import Instance, WordNet, read_sense_texts, read_wordnet
 from elmokit.probe.wsd import FIRST_SENSE, SenseMeans, f1_by_set, probe_senses
 from elmokit.text.labelled import Problems
 
@@ -117,11 +117,21 @@ def test_f1_counts_an_answer_that_is_missing_against_recall_alone():
 
 def test_the_nearest_mean_decides_among_the_senses_of_the_lemma():
     train = [instance(MONEY), instance(MONEY), instance(RIVER), instance("dog%1:05:00::", lemma="dog")]
-    means = SenseMeans(train, np.array([[1, 0], [3, 2], [-1, 1], [0, -1]], np.float32))
+    wordnet = WordNet({MONEY: 1, RIVER: 2, "dog%1:05:00::": 1}, {})
+    means = SenseMeans(train, np.array([[1, 0], [3, 2], [-1, 1], [0, -1]], np.float32), wordnet)
     assert means.nearest(instance(), np.array([1.0, 0.2])) == MONEY
     assert means.nearest(instance(), np.array([-5.0, 1.0])) == RIVER
     assert means.nearest(instance(), np.array([0.0, -1.0])) == MONEY  # the dog's mean is nearer, but no bank
     assert means.nearest(instance(lemma="cat"), np.array([1.0, 0.0])) is None
+
+
+@pytest.mark.parametrize("first", [MONEY, RIVER])
+@pytest.mark.parametrize("vector", [[0.3, 0.1, 0.7], [0.0, 0.0, 0.0]])  # a word's only vector; an unknown word's zeros
+def test_wordnets_order_decides_between_means_that_are_equally_near(first, vector):
+    wordnet = WordNet({MONEY: 1 + (first != MONEY), RIVER: 1 + (first != RIVER)}, {})
+    train = [instance(MONEY), *[instance(RIVER)] * 7]  # whose mean differs from the vector in its last digits
+    vectors_ND = np.tile(np.array(vector, np.float32), (8, 1))
+    assert SenseMeans(train, vectors_ND, wordnet).nearest(instance(), vectors_ND[0]) == first
 
 
 def test_the_probe_finds_senses_and_backs_off(desk, spelled):

@@ -58,11 +58,11 @@ class WordNet:
     """What is needed of WordNet.
 
     Arguments:
-        keys: every sense key.
+        numbers: of every sense key its number among the senses of its lemma and part of speech, the commonest being 1.
         first: the first sense of each lemma and part of speech.
     """
 
-    keys: frozenset[str]
+    numbers: dict[str, int]
     first: dict[tuple[str, str], str]
 
 
@@ -95,7 +95,7 @@ def read_wordnet(path: str | PathLike[str]) -> WordNet:
         >>> read_wordnet("index.sense").first
         {('dog', 'NOUN'): 'dog%1:05:00::'}
     """
-    keys: set[str] = set()
+    numbers: dict[str, int] = {}
     best: dict[tuple[str, str], tuple[int, str]] = {}
     for line in LineReader([path]):
         fields = line.text().split()
@@ -107,12 +107,12 @@ def read_wordnet(path: str | PathLike[str]) -> WordNet:
                 f"{line.text()[:60]!r}; is this WordNet's index.sense?"
             )
         lemma, pos = _lemma_and_pos(fields[0], line.place)
-        keys.add(fields[0])
+        numbers[fields[0]] = int(fields[2])
         found = (int(fields[2]), fields[0])
         best[lemma, pos] = min(found, best.get((lemma, pos), found))
     if not best:
         raise InputError(f"{path}: expected senses of WordNet, found none")
-    return WordNet(frozenset(keys), {key: sense for key, (_, sense) in best.items()})
+    return WordNet(numbers, {key: sense for key, (_, sense) in best.items()})
 
 
 def _read_sense_text(path: Path, problems: Problems) -> SenseText:

@@ -1,9 +1,9 @@
 """Word senses by layer: the nearest mean vector of a sense, as in the paper's Table 5.
 
 Arrives: a text with senses to learn from (SemCor), evaluation sets, WordNet's first senses, sources of vectors. Leaves:
-F1 a set and over all of them, for each row, beside the first sense of everything. Nothing is fitted: a sense is the
-mean of its training vectors, an instance takes the nearest sense of its lemma by cosine, and a lemma that the training
-text does not have takes its first sense in WordNet.
+F1 per set and over all of them, for each row, beside the first sense of everything. Nothing is fitted: a sense is the
+mean of its training vectors, an instance takes the nearest sense of its lemma by cosine (of equally near senses the
+first in WordNet's order), and a lemma that the training text does not have takes its first sense in WordNet.
 
 Shapes: N instances, S senses, D width.
 """
@@ -26,6 +26,9 @@ __all__ = ["FIRST_SENSE", "SenseMeans", "f1_by_set", "probe_senses"]
 
 FIRST_SENSE = "first sense"
 ALL = "ALL"
+# Cosines closer than this are equal. Vectors without context give all senses of a word the same mean, but for the last
+# digits of float32, which must not decide.
+TIE = 1e-6
 
 
 class SenseMeans:
@@ -34,11 +37,12 @@ class SenseMeans:
     Arguments:
         instances: N annotated words.
         vectors_ND: (N, D) their vectors.
+        wordnet: whose order of senses decides between means that are equally near.
     """
 
-    def __init__(self, instances: Sequence[Instance], vectors_ND: np.ndarray) -> None:
+    def __init__(self, instances: Sequence[Instance], vectors_ND: np.ndarray, wordnet: WordNet) -> None:
         pairs = [(place, sense) for place, instance in enumerate(instances) for sense in instance.senses]
-        self.senses = sorted({sense for _, sense in pairs})
+        self.senses = sorted({sense for _, sense in pairs}, key=lambda sense: (wordnet.numbers[sense], sense))
         row_of = {sense: row for row, sense in enumerate(self.senses)}
         sums_SD = np.zeros((len(self.senses), vectors_ND.shape[1]), np.float32)
         rows = np.array([row_of[sense] for _, sense in pairs])
@@ -59,7 +63,8 @@ class SenseMeans:
         rows = self._rows_of.get((instance.lemma, instance.pos))
         if rows is None:
             return None
-        return self.senses[rows[int(np.argmax(self._means_SD[rows] @ vector_D))]]
+        cosines = self._means_SD[rows] @ unit(vector_D)
+        return self.senses[rows[int(np.argmax(cosines > cosines.max() - TIE))]]  # the first that is as near as any
 
 
 def f1_by_set(instances: Sequence[Instance], answers: Sequence[str | None]) -> dict[str, float]:
@@ -136,7 +141,7 @@ def probe_senses(
         tested = freeze(source, test.sentences, [one.span for one in instances], folder=folder)
         for row in source.rows:
             progress(row.name)
-            means = SenseMeans(learned, trained.row(row))
+            means = SenseMeans(learned, trained.row(row), wordnet)
             found = [means.nearest(*pair) for pair in zip(instances, tested.row(row), strict=True)]
             answers = [answer or back_off for answer, back_off in zip(found, first, strict=True)]
             report.rows[row.name] = f1_by_set(instances, answers)
@@ -146,7 +151,7 @@ def probe_senses(
 def _with_senses_of(wordnet: WordNet, instances: Sequence[Instance]) -> list[Instance]:
     """The instances with those of their senses that WordNet has; those that are left with none are left out."""
     kept = [
-        instance._replace(senses=tuple(sense for sense in instance.senses if sense in wordnet.keys))
+        instance._replace(senses=tuple(sense for sense in instance.senses if sense in wordnet.numbers))
         for instance in instances
     ]
     kept = [instance for instance in kept if instance.senses]
