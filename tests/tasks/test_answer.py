@@ -14,10 +14,9 @@ from elmokit.tasks.base import load_task
 from elmokit.tasks.config import InputConfig, TrainingConfig
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.squad import Passage, QuestionExample
-from elmokit.tasks.inputs import WordInputs
-from elmokit.tasks.layers import ElmoSource
-from elmokit.tasks.train import main
-from elmokit.tasks.training import train_task
+from elmokit.tasks.layer_store import TaskElmo
+from elmokit.tasks.network.inputs import WordInputs
+from elmokit.tasks.train import main, train_model
 from elmokit.text.segmenters import RuleSegmenter
 
 NAMES = ["Ann", "Bob", "Cleo", "Dan", "Eve", "Finn"]
@@ -54,7 +53,7 @@ def assert_alike(some, others):
 def with_elmo(place):
     inputs = InputConfig(character_filters=8, elmo="random", elmo_at=place)
     torch.manual_seed(0)
-    source = ElmoSource(Elmo.random(ElmoConfig.tiny(), num_mixes=0), "random", travels=True)
+    source = TaskElmo(Elmo.random(ElmoConfig.tiny(), num_mixes=0), "random", travels=True)
     return Answer.build(AnswerConfig(inputs=inputs, hidden=8), [], WordInputs(inputs, elmo=source))
 
 
@@ -104,7 +103,7 @@ def test_learns_where_people_live(tmp_path):
     model = tiny_model()
     config = TrainingConfig(epochs=12, patience=12, batch_size=32, learning_rate=2e-2, average=0.5)
     dev = examples(30, seed=3)
-    results = train_task(model, examples(192, seed=2), dev, config=config, folder=tmp_path / "answer")
+    results = train_model(model, examples(192, seed=2), dev, config=config, folder=tmp_path / "answer")
     assert results.dev["f1"] > 0.75, results.history  # 1 of 3 towns by chance
     loaded = load_task(tmp_path / "answer", device="cpu")
     assert_alike(loaded.predict_all(dev[:8]), model.predict_all(dev[:8]))
@@ -120,7 +119,7 @@ def test_elmo_reads_passages_sentence_by_sentence(place, tmp_path):
     model = with_elmo(place)
     train = examples(6, seed=4)
     config = TrainingConfig(epochs=1, batch_size=3)
-    results = train_task(model, train, train, config=config, layers_folder=tmp_path, folder=tmp_path / "m")
+    results = train_model(model, train, train, config=config, layers_folder=tmp_path, folder=tmp_path / "m")
     assert set(results.mixes) == ({"input", "output"} if place == "both" else {place})
     assert all(words in model.inputs.store for words in [["Where", "is", train[0].question[2], "?"]])
     stored = model.predict_all(train)

@@ -10,8 +10,8 @@ from elmokit.tasks.classify import Classifier, ClassifyConfig
 from elmokit.tasks.config import InputConfig, TrainingConfig
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.tables import LabelledSentence
-from elmokit.tasks.inputs import WordInputs
-from elmokit.tasks.training import train_task
+from elmokit.tasks.network.inputs import WordInputs
+from elmokit.tasks.train import train_model
 from elmokit.text.segmenters import RuleSegmenter
 
 # The class is in the order of the words, not in which words there are.
@@ -31,7 +31,7 @@ def classifier(**settings) -> Classifier:
 @pytest.mark.parametrize("attends", [True, False])
 def test_it_learns_from_order(attends):
     config = TrainingConfig(epochs=30, patience=30, learning_rate=0.02, batch_size=8, schedule="constant")
-    results = train_task(classifier(attends=attends), EXAMPLES, EXAMPLES, config=config, device="cpu")
+    results = train_model(classifier(attends=attends), EXAMPLES, EXAMPLES, config=config, device="cpu")
     assert results.dev["accuracy"] == 1.0
     assert results.dev["f1_news"] == 1.0
 

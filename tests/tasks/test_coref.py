@@ -13,9 +13,9 @@ from elmokit.tasks.config import InputConfig, TrainingConfig
 from elmokit.tasks.coref import Coref, CorefConfig, _Chosen
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.conll_coref import CorefExample, cut
-from elmokit.tasks.inputs import WordInputs
-from elmokit.tasks.layers import ElmoSource
-from elmokit.tasks.training import train_task
+from elmokit.tasks.layer_store import TaskElmo
+from elmokit.tasks.network.inputs import WordInputs
+from elmokit.tasks.train import train_model
 from elmokit.text.segmenters import RuleSegmenter
 
 NAMES = {"Ann": "she", "Bob": "he", "Rex": "it"}
@@ -54,7 +54,7 @@ def trained(tmp_path_factory):
     train, dev = documents(16, 0), documents(4, 1)
     model = tiny_model(train)
     training = TrainingConfig(epochs=8, batch_size=2, learning_rate=0.02)
-    results = train_task(model, train, dev, config=training, folder=folder, device="cpu")
+    results = train_model(model, train, dev, config=training, folder=folder, device="cpu")
     return model, results, folder, dev
 
 
@@ -180,7 +180,7 @@ def test_mentions_wider_than_spans_are_only_missed():
 
 def test_elmo_at_input_and_output_learns_its_mixes():
     train = documents(2, 0)
-    source = ElmoSource(Elmo.random(ElmoConfig.tiny(), num_mixes=0, seed=1), "random", travels=True)
+    source = TaskElmo(Elmo.random(ElmoConfig.tiny(), num_mixes=0, seed=1), "random", travels=True)
     inputs = InputConfig(elmo="random", elmo_at="both", elmo_dropout=0.0)
     torch.manual_seed(0)
     config = CorefConfig(inputs=inputs, hidden=4, span_dim=6, max_width=2)

@@ -12,9 +12,9 @@ from elmokit.tasks.config import InputConfig, TrainingConfig
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.snli import PairExample
 from elmokit.tasks.infer import Infer, InferConfig, compared, mean_and_maximum
-from elmokit.tasks.inputs import WordInputs
-from elmokit.tasks.layers import ElmoSource
-from elmokit.tasks.training import train_task
+from elmokit.tasks.layer_store import TaskElmo
+from elmokit.tasks.network.inputs import WordInputs
+from elmokit.tasks.train import train_model
 from elmokit.text.segmenters import RuleSegmenter
 
 COLOURS = ["red", "blue", "green", "pink"]
@@ -63,7 +63,7 @@ def test_learns_colours(tmp_path):
     train, dev = examples(256, seed=2), examples(40, seed=3)
     model = tiny_model(train)
     config = TrainingConfig(epochs=14, patience=14, batch_size=32, learning_rate=1e-2)
-    results = train_task(model, train, dev, config=config, folder=tmp_path / "infer")
+    results = train_model(model, train, dev, config=config, folder=tmp_path / "infer")
     assert results.dev["accuracy"] > 0.8, results.history  # 1 of 3 by chance
     loaded = load_task(tmp_path / "infer", device="cpu")
     assert loaded.labels == ["no", "unknown", "yes"]
@@ -81,11 +81,11 @@ def test_learns_colours(tmp_path):
 def test_elmo_at_every_place(place, tmp_path):
     inputs = InputConfig(character_filters=8, elmo="random", elmo_at=place)
     torch.manual_seed(0)
-    source = ElmoSource(Elmo.random(ElmoConfig.tiny(), num_mixes=0), "random", travels=True)
+    source = TaskElmo(Elmo.random(ElmoConfig.tiny(), num_mixes=0), "random", travels=True)
     train = examples(8, seed=4)
     model = Infer.build(InferConfig(inputs=inputs, hidden=8), train, WordInputs(inputs, elmo=source))
     before = {name: weight.clone() for name, weight in model.inputs.named_parameters() if "mix" in name}
-    train_task(model, train, train, config=TrainingConfig(epochs=1, batch_size=4), layers_folder=tmp_path)
+    train_model(model, train, train, config=TrainingConfig(epochs=1, batch_size=4), layers_folder=tmp_path)
     after = dict(model.inputs.named_parameters())
     assert before
     assert all(not torch.equal(after[name], weight) for name, weight in before.items())

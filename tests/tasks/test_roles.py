@@ -10,13 +10,13 @@ from elmokit.errors import ConfigError, InputError
 from elmokit.model import Elmo
 from elmokit.tasks.base import load_task
 from elmokit.tasks.config import InputConfig, TrainingConfig
-from elmokit.tasks.crf import viterbi
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.propbank import Frame, RolesExample
-from elmokit.tasks.inputs import WordInputs
-from elmokit.tasks.layers import ElmoSource
+from elmokit.tasks.layer_store import TaskElmo
+from elmokit.tasks.network.crf import viterbi
+from elmokit.tasks.network.inputs import WordInputs
 from elmokit.tasks.roles import HighwayBiLstm, Roles, RolesConfig, follow_on
-from elmokit.tasks.training import train_task
+from elmokit.tasks.train import train_model
 from elmokit.text.segmenters import RuleSegmenter
 
 NOUNS = ["dog", "cat", "man", "bird"]
@@ -55,7 +55,7 @@ def trained(tmp_path_factory):
     train, dev = examples(40, 0), examples(8, 1)
     model = tiny_model(train)
     training = TrainingConfig(epochs=8, batch_size=5, learning_rate=0.03)
-    results = train_task(model, train, dev, config=training, folder=folder, device="cpu")
+    results = train_model(model, train, dev, config=training, folder=folder, device="cpu")
     return model, results, folder, dev
 
 
@@ -139,7 +139,7 @@ def test_a_batch_without_predicates_still_teaches_the_detector():
 
 def test_elmo_at_input_and_output_learns_its_mixes():
     train = examples(6, 0)
-    source = ElmoSource(Elmo.random(ElmoConfig.tiny(), num_mixes=0, seed=1), "random", travels=True)
+    source = TaskElmo(Elmo.random(ElmoConfig.tiny(), num_mixes=0, seed=1), "random", travels=True)
     inputs = InputConfig(elmo="random", elmo_at="both", elmo_dropout=0.0)
     torch.manual_seed(0)
     config = RolesConfig(inputs=inputs, hidden=4, num_layers=1, indicator_dim=2, detector_hidden=4)

@@ -12,10 +12,10 @@ from elmokit.tasks.base import load_task
 from elmokit.tasks.config import InputConfig, TrainingConfig
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.columns import TaggedSentence
-from elmokit.tasks.inputs import WordInputs
+from elmokit.tasks.network.inputs import WordInputs
 from elmokit.tasks.scores.spans import spans_of, to_iobes
 from elmokit.tasks.tag import TagConfig, Tagger
-from elmokit.tasks.training import train_task
+from elmokit.tasks.train import train_model
 from elmokit.text.segmenters import RuleSegmenter
 
 INPUTS = InputConfig(character_filters=16)
@@ -41,7 +41,7 @@ def test_it_learns_names(use_crf, tmp_path):
     assert model.metric == "f1"
     assert model.labels == ["O", *(f"{mark}-{kind}" for kind in ("LOC", "PER") for mark in "BIES")]
     config = TrainingConfig(epochs=25, learning_rate=0.02, batch_size=2, schedule="constant", patience=25)
-    results = train_task(model, NAMES, NAMES, config=config, folder=tmp_path / "names", device="cpu")
+    results = train_model(model, NAMES, NAMES, config=config, folder=tmp_path / "names", device="cpu")
     assert results.dev["f1"] == 1.0
     assert model.predict(NAMES[:1]) == [["B-PER", "I-PER", "O", "O", "B-LOC"]]
     again = load_task(tmp_path / "names", device="cpu")
@@ -56,7 +56,7 @@ def test_names_without_kinds():
     model = tagger(names)
     assert (model.metric, model.labels) == ("f1", ["O", "B", "I", "E", "S"])
     config = TrainingConfig(epochs=25, learning_rate=0.02, batch_size=2, schedule="constant", patience=25)
-    assert train_task(model, names, names, config=config, device="cpu").dev == {"f1": 1, "precision": 1, "recall": 1}
+    assert train_model(model, names, names, config=config, device="cpu").dev == {"f1": 1, "precision": 1, "recall": 1}
     assert model.predict(names[:1]) == [["B", "I", "O", "O", "B"]]
     assert model.show(names[0], ["B", "I", "O", "O", "B"]) == "[Ann Lee] went to [Rome]"
 
@@ -69,7 +69,7 @@ def test_it_learns_classes_of_words():
     model = tagger(PARTS)
     assert model.metric == "accuracy"
     config = TrainingConfig(epochs=30, learning_rate=0.02, schedule="constant", patience=30)
-    assert train_task(model, PARTS, PARTS, config=config, device="cpu").dev == {"accuracy": 1.0}
+    assert train_model(model, PARTS, PARTS, config=config, device="cpu").dev == {"accuracy": 1.0}
     assert model.show(PARTS[0], ["NOUN", "VERB"]) == "dogs/NOUN bark/VERB"
 
 

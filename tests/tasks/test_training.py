@@ -14,10 +14,10 @@ from elmokit.tasks.base import load_task
 from elmokit.tasks.classify import Classifier, ClassifyConfig
 from elmokit.tasks.config import InputConfig, TrainingConfig
 from elmokit.tasks.data.tables import LabelledSentence
-from elmokit.tasks.inputs import WordInputs
-from elmokit.tasks.layers import open_elmo
-from elmokit.tasks.training import part_of, train_task
-from elmokit.tasks.tuning import Optimiser
+from elmokit.tasks.layer_store import open_elmo
+from elmokit.tasks.network.inputs import WordInputs
+from elmokit.tasks.optimiser import TaskOptimiser
+from elmokit.tasks.train import part_of, train_model
 
 QUICK = TrainingConfig(epochs=8, learning_rate=0.02, batch_size=8)
 EXAMPLES = [
@@ -37,7 +37,7 @@ def classifier(elmo=None, *, seed=0, **inputs) -> Classifier:
 def test_it_learns_and_says_how(tmp_path, random_model):
     lines = []
     model = classifier(str(random_model), elmo_at="both")
-    results = train_task(
+    results = train_model(
         model,
         EXAMPLES,
         EXAMPLES,
@@ -67,7 +67,7 @@ def histories(seed: int) -> list:
     model = classifier(seed=seed)
     config = TrainingConfig(epochs=4, learning_rate=0.01, batch_size=4, seed=seed)
     log: list[str] = []
-    train_task(model, EXAMPLES, EXAMPLES, config=config, device="cpu", report=log.append)
+    train_model(model, EXAMPLES, EXAMPLES, config=config, device="cpu", report=log.append)
     return [*log, [weight.sum().item() for weight in model.parameters()]]
 
 
@@ -80,7 +80,7 @@ def test_the_same_seed_the_same_run():
 def test_the_generator_of_the_caller_is_left_alone():
     model = classifier()
     state = torch.get_rng_state()
-    train_task(model, EXAMPLES, EXAMPLES, config=TrainingConfig(epochs=1), device="cpu")
+    train_model(model, EXAMPLES, EXAMPLES, config=TrainingConfig(epochs=1), device="cpu")
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -90,13 +90,13 @@ def test_the_generator_of_the_caller_is_left_alone():
 )
 def test_other_ways_to_learn(changes):
     config = TrainingConfig(epochs=15, learning_rate=0.02, batch_size=4, **changes)
-    results = train_task(classifier(), EXAMPLES, EXAMPLES, config=config, device="cpu")
+    results = train_model(classifier(), EXAMPLES, EXAMPLES, config=config, device="cpu")
     assert results.dev["accuracy"] >= 0.75
 
 
 def test_it_stops_when_nothing_gets_better():
     config = TrainingConfig(epochs=30, patience=2, learning_rate=1e-9)
-    results = train_task(classifier(), EXAMPLES, EXAMPLES, config=config, device="cpu")
+    results = train_model(classifier(), EXAMPLES, EXAMPLES, config=config, device="cpu")
     assert len(results.history) == 3
     assert results.best_epoch == 1
 
@@ -106,19 +106,19 @@ def test_while_nothing_is_right_it_goes_on(monkeypatch):
     scores = iter([0.0, 0.0, 0.0, 0.5, 0.25, 0.0])
     monkeypatch.setattr(Classifier, "scores", lambda *_: {"accuracy": next(scores)})
     config = TrainingConfig(epochs=6, patience=2)
-    results = train_task(classifier(), EXAMPLES, EXAMPLES, config=config, device="cpu")
+    results = train_model(classifier(), EXAMPLES, EXAMPLES, config=config, device="cpu")
     assert (results.history, results.best_epoch) == ([0.0, 0.0, 0.0, 0.5, 0.25, 0.0], 4)
 
 
 def test_it_stops_when_time_is_up():
     """After the first epoch, though all of the time has passed: there is always something to keep."""
     patient = TrainingConfig(epochs=8, patience=8, minutes=1e-6)
-    results = train_task(classifier(), EXAMPLES, EXAMPLES, config=patient, device="cpu")
+    results = train_model(classifier(), EXAMPLES, EXAMPLES, config=patient, device="cpu")
     assert (len(results.history), results.best_epoch, results.ended_by) == (1, 1, "minutes")
     long_ago = time.perf_counter() - 3600
     for minutes, epochs, ended_by in ((59, 1, "minutes"), (120, 8, "epochs"), (0, 8, "epochs")):
         config = TrainingConfig(epochs=8, patience=8, minutes=minutes)
-        results = train_task(classifier(), EXAMPLES, EXAMPLES, config=config, started=long_ago, device="cpu")
+        results = train_model(classifier(), EXAMPLES, EXAMPLES, config=config, started=long_ago, device="cpu")
         assert (len(results.history), results.ended_by) == (epochs, ended_by)
 
 
@@ -127,9 +127,9 @@ def test_a_loss_that_is_no_number():
     with torch.no_grad():
         next(model.to_classes.parameters()).fill_(float("nan"))
     with pytest.raises(TrainingError, match="learning-rate"):
-        train_task(model, EXAMPLES, EXAMPLES, config=QUICK, device="cpu")
+        train_model(model, EXAMPLES, EXAMPLES, config=QUICK, device="cpu")
     with pytest.raises(InputError, match="found 0 and 16"):
-        train_task(model, [], EXAMPLES, config=QUICK, device="cpu")
+        train_model(model, [], EXAMPLES, config=QUICK, device="cpu")
 
 
 @pytest.mark.parametrize("method", ["loss", "predict"])
@@ -141,16 +141,16 @@ def test_an_example_too_large_for_the_memory_is_named(method, monkeypatch):
     long = LabelledSentence(words=("word",) * 99, label="good", source="book.txt:7")
     monkeypatch.setattr(model, method, too_much)
     with pytest.raises(MemoryError, match=r"book\.txt:7: no memory for a batch of .* 99 words"):
-        train_task(model, [long], [long], config=QUICK, device="cpu")
+        train_model(model, [long], [long], config=QUICK, device="cpu")
     monkeypatch.setattr(model, method, lambda batch: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        train_task(model, [long], [long], config=QUICK, device="cpu")
+        train_model(model, [long], [long], config=QUICK, device="cpu")
 
 
 def test_a_biLM_that_learns_goes_along(tmp_path, random_model):
     model = classifier(str(random_model), tune_elmo=True)
     before = model.inputs.elmo.fingerprint
-    train_task(model, EXAMPLES, EXAMPLES, config=QUICK, folder=tmp_path / "out", layers_folder=tmp_path, device="cpu")
+    train_model(model, EXAMPLES, EXAMPLES, config=QUICK, folder=tmp_path / "out", layers_folder=tmp_path, device="cpu")
     assert not (tmp_path / before).exists()  # nothing is stored of a model that changes
     assert model.inputs.elmo.fingerprint != before
     again = load_task(tmp_path / "out", device="cpu")
@@ -163,7 +163,7 @@ def test_layers_join_from_the_top_down(random_model):
     elmo = model.inputs.tuned
     parts = [list(elmo.bilm.forward_layers[1].parameters()), list(elmo.bilm.forward_layers[0].parameters())]
     parts.append(list(elmo.encoder.parameters()))
-    optimiser = Optimiser(model, TrainingConfig(epochs=5), steps_an_epoch=1)
+    optimiser = TaskOptimiser(model, TrainingConfig(epochs=5), steps_per_epoch=1)
     moved = []
     for epoch in range(4):
         before = [[weight.clone() for weight in part] for part in parts]
@@ -181,9 +181,9 @@ def test_layers_join_from_the_top_down(random_model):
 
 
 def test_the_rate_is_halved_on_a_plateau():
-    optimiser = Optimiser(classifier(), TrainingConfig(learning_rate=0.1, plateau=2), steps_an_epoch=1)
+    optimiser = TaskOptimiser(classifier(), TrainingConfig(learning_rate=0.1, plateau=2), steps_per_epoch=1)
     for since_best in (0, 1, 2, 3, 4):
-        optimiser.after_epoch(epochs_since_best=since_best)
+        optimiser.end_epoch(epochs_since_best=since_best)
     model = classifier()
     optimiser.step(model.loss(EXAMPLES))
     assert optimiser.rate == pytest.approx(0.025)

@@ -23,14 +23,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.errors import InputError
-from elmokit.tasks.attention import AttentionFlow, SelfAttention
 from elmokit.tasks.base import TaskModel
 from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.squad import Passage, QuestionExample, read_questions
-from elmokit.tasks.inputs import WordBatch, WordInputs
-from elmokit.tasks.passages import joined_sentences
-from elmokit.tasks.recurrent import BiRecurrent, VariationalDropout
+from elmokit.tasks.network.attention import AttentionFlow, SelfAttention
+from elmokit.tasks.network.inputs import WordBatch, WordInputs
+from elmokit.tasks.network.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.squad import squad_scores
 from elmokit.text.segmenters import Segmenter
 
@@ -155,7 +154,7 @@ class Answer(TaskModel):
         shared = {id(example.passage): example.passage for example in batch}
         sentences = [words for passage in shared.values() for words in passage.sentences]
         counts = [len(passage.sentences) for passage in shared.values()]
-        passages = joined_sentences(self.inputs(sentences), counts)
+        passages = self.inputs(sentences).join_sentences(counts)
         rows = {key: row for row, key in enumerate(shared)}
         chosen = [rows[id(example.passage)] for example in batch]
         chosen_B = torch.tensor(chosen, device=self.device)
@@ -164,7 +163,7 @@ class Answer(TaskModel):
 
     def _encoded(self, words: WordBatch) -> Tensor:
         """Words in their context, by the biGRU that passages and questions share."""
-        return words.joined(self.encoder(self.dropout(words.features_BWF), words.lengths))
+        return words.join_elmo(self.encoder(self.dropout(words.features_BWF), words.lengths))
 
     def _reread(self, words_BWH: Tensor, mask_BW: Tensor, lengths: Sequence[int]) -> Tensor:
         """The passage, to which what it finds in itself is added."""

@@ -31,8 +31,8 @@ from elmokit.io.text_files import read_json, read_words, write_words
 from elmokit.tasks import task_named
 from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, from_values
 from elmokit.tasks.data import Example, Problems
-from elmokit.tasks.inputs import WordInputs
-from elmokit.tasks.layers import ElmoSource, open_elmo
+from elmokit.tasks.layer_store import TaskElmo, open_elmo
+from elmokit.tasks.network.inputs import WordInputs
 
 if TYPE_CHECKING:
     from elmokit.text.segmenters import Segmenter
@@ -250,7 +250,7 @@ def training_with(labels: Collection[str]) -> str:
     return f"the training examples, which have {', '.join(shown)}{', …' if len(labels) > 5 else ''}"
 
 
-def _elmo_of(folder: Path, settings: dict[str, Any], config: InputConfig, given: str | None) -> ElmoSource | None:
+def _elmo_of(folder: Path, settings: dict[str, Any], config: InputConfig, given: str | None) -> TaskElmo | None:
     stored = settings.get("elmo")
     if stored is None:
         return None

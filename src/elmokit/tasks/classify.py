@@ -25,8 +25,8 @@ from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.tables import LabelledSentence, is_json_lines, read_json_lines, read_labelled_lines, read_table
 from elmokit.tasks.data.trees import read_trees
-from elmokit.tasks.inputs import WordInputs
-from elmokit.tasks.recurrent import BiRecurrent, VariationalDropout
+from elmokit.tasks.network.inputs import WordInputs
+from elmokit.tasks.network.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.accuracy import class_scores
 from elmokit.text import segmenters
 from elmokit.text.files import LineReader
@@ -185,7 +185,7 @@ class Classifier(TaskModel):
     def _logits(self, batch: Sequence[LabelledSentence]) -> Tensor:
         words = self.inputs([example.words for example in batch])
         hidden_BWH = self.before(self.dropout(words.features_BWF))
-        hidden_BWH = words.joined(self.encoder(self.dropout(hidden_BWH), words.lengths))
+        hidden_BWH = words.join_elmo(self.encoder(self.dropout(hidden_BWH), words.lengths))
         if self.integrator is not None:
             found_BWH = _self_attended(hidden_BWH, words.mask_BW)
             compared = [hidden_BWH, hidden_BWH - found_BWH, hidden_BWH * found_BWH]

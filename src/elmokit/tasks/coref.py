@@ -27,9 +27,9 @@ from elmokit.tasks.base import TaskModel
 from elmokit.tasks.config import TaskConfig, TrainingConfig, check
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.conll_coref import CorefExample, Mention, cut, read_conll_coref
-from elmokit.tasks.inputs import WordInputs
-from elmokit.tasks.mentions import AntecedentScores, SpanVectors, link, spans_to_keep, spans_within
-from elmokit.tasks.recurrent import BiRecurrent, VariationalDropout
+from elmokit.tasks.network.inputs import WordInputs
+from elmokit.tasks.network.mentions import AntecedentScores, SpanVectors, link, spans_to_keep, spans_within
+from elmokit.tasks.network.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.coref import coreference_scores
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class Coref(TaskModel):
         """Vectors (T, V, S) and scores (T, V) of all spans, and which of them there are (T, V)."""
         words = self.inputs([list(words) for words in part.sentences])
         hidden_BWH = self.dropout(self.encoder(self.dropout(words.features_BWF), words.lengths))
-        vectors_TVS, scores_TV = self.spans(words.joined(hidden_BWH)[words.mask_BW])
+        vectors_TVS, scores_TV = self.spans(words.join_elmo(hidden_BWH)[words.mask_BW])
         return vectors_TVS, scores_TV, spans_within(words.lengths, self.config.max_width).to(self.device)
 
     def _chosen(self, part: CorefExample, vectors_TVS: Tensor, scores_TV: Tensor, is_span_TV: Tensor) -> _Chosen:

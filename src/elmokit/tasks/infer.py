@@ -23,13 +23,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.errors import InputError
-from elmokit.tasks.attention import soft_alignment
 from elmokit.tasks.base import TaskModel, training_with
 from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.snli import PairExample, read_pairs
-from elmokit.tasks.inputs import WordInputs
-from elmokit.tasks.recurrent import BiRecurrent, VariationalDropout
+from elmokit.tasks.network.attention import soft_alignment
+from elmokit.tasks.network.inputs import WordInputs
+from elmokit.tasks.network.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.accuracy import class_scores
 from elmokit.text.segmenters import Segmenter
 
@@ -131,7 +131,7 @@ class Infer(TaskModel):
         # One call for both sides, so that both biLSTMs run once over 2B rows.
         words = self.inputs([example.premise for example in batch] + [example.hypothesis for example in batch])
         features_BWF = self.dropout(words.features_BWF)
-        encoded = torch.cat([words.joined(self.encoder(features_BWF, words.lengths)), features_BWF], dim=2)
+        encoded = torch.cat([words.join_elmo(self.encoder(features_BWF, words.lengths)), features_BWF], dim=2)
         premise_BWD, hypothesis_BWD = encoded.chunk(2)
         premise_BW, hypothesis_BW = words.mask_BW.chunk(2)
         in_hypothesis, in_premise = soft_alignment(premise_BWD, hypothesis_BWD, premise_BW, hypothesis_BW)

@@ -25,11 +25,11 @@ from torch.nn import functional
 
 from elmokit.tasks.base import TaskModel
 from elmokit.tasks.config import TaskConfig, TrainingConfig, check
-from elmokit.tasks.crf import viterbi
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.propbank import RolesExample, read_propbank
-from elmokit.tasks.inputs import WordBatch, WordInputs
-from elmokit.tasks.recurrent import BiRecurrent, VariationalDropout
+from elmokit.tasks.network.crf import viterbi
+from elmokit.tasks.network.inputs import WordBatch, WordInputs
+from elmokit.tasks.network.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.srl import arguments, role_scores
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class Roles(TaskModel):
         found_BW = self._predicate_scores(words)
         loss = functional.binary_cross_entropy_with_logits(found_BW[words.mask_BW], is_predicate_N)
         if frames:
-            marked = _rows(words, [row for row, _ in frames])
+            marked = words.take_rows([row for row, _ in frames])
             scores_FWT = self._tag_scores(marked, [frame.predicate for _, frame in frames])
             gold_N = torch.tensor([self._numbers[tag] for _, frame in frames for tag in frame.tags]).to(self.device)
             loss = loss + functional.cross_entropy(scores_FWT[marked.mask_BW], gold_N)
@@ -187,7 +187,7 @@ class Roles(TaskModel):
             )
         ]
         if asked:
-            marked = _rows(words, [row for row, _ in asked])
+            marked = words.take_rows([row for row, _ in asked])
             scores_FWT = self._tag_scores(marked, [predicate for _, predicate in asked]).log_softmax(-1)
             bars = (part.to(self.device) for part in follow_on(self.tags))
             paths = viterbi(scores_FWT, marked.lengths, *bars)
@@ -231,7 +231,7 @@ class Roles(TaskModel):
     def _predicate_scores(self, words: WordBatch) -> Tensor:
         """(B, W), above 0 where a predicate is."""
         hidden_BWH = self.dropout(self.detector(self.dropout(words.features_BWF), words.lengths))
-        return self.detector_output(words.joined(hidden_BWH)).squeeze(-1)
+        return self.detector_output(words.join_elmo(hidden_BWH)).squeeze(-1)
 
     def _tag_scores(self, marked: WordBatch, predicates: Sequence[int]) -> Tensor:
         """(F, W, T)."""
@@ -239,7 +239,7 @@ class Roles(TaskModel):
         places_FW = torch.arange(num_words, device=self.device).expand(num_frames, -1)
         is_predicate_FW = places_FW == torch.tensor(predicates, device=self.device).unsqueeze(1)
         features_FWD = torch.cat([marked.features_BWF, self.indicator(is_predicate_FW.long())], dim=-1)
-        return self.output(marked.joined(self.encoder(features_FWD, marked.lengths)))
+        return self.output(marked.join_elmo(self.encoder(features_FWD, marked.lengths)))
 
 
 class HighwayBiLstm(nn.Module):
@@ -287,13 +287,6 @@ def follow_on(tags: Sequence[str]) -> tuple[Tensor, Tensor]:
         torch.zeros(allowed.shape).masked_fill(~allowed, -torch.inf) for allowed in (may_start_T, may_start_T | same_TT)
     )
     return start_T, follow_TT
-
-
-def _rows(words: WordBatch, rows: Sequence[int]) -> WordBatch:
-    """The same sentences, some of them several times or not at all."""
-    index_F = torch.tensor(rows, device=words.mask_BW.device)
-    output = None if words.output_BWE is None else words.output_BWE[index_F]
-    return WordBatch(words.features_BWF[index_F], output, words.mask_BW[index_F], [words.lengths[row] for row in rows])
 
 
 TASK = Roles

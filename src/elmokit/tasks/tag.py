@@ -23,11 +23,11 @@ from elmokit.devices import move_to_device
 from elmokit.errors import InputError
 from elmokit.tasks.base import TaskModel, training_with
 from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check
-from elmokit.tasks.crf import Crf
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.columns import TaggedSentence, read_columns
-from elmokit.tasks.inputs import WordInputs
-from elmokit.tasks.recurrent import BiRecurrent, VariationalDropout
+from elmokit.tasks.network.crf import Crf
+from elmokit.tasks.network.inputs import WordInputs
+from elmokit.tasks.network.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.accuracy import accuracy
 from elmokit.tasks.scores.spans import is_iob, span_scores, spans_of, tag_of, to_iobes
 
@@ -192,7 +192,7 @@ class Tagger(TaskModel):
     def _logits(self, batch: Sequence[TaggedSentence]) -> tuple[Tensor, Tensor]:
         words = self.inputs([example.words for example in batch])
         hidden_BWH = self.contextual(self.dropout(words.features_BWF), words.lengths)
-        return self.to_labels(words.joined(self.dropout(hidden_BWH))), words.mask_BW
+        return self.to_labels(words.join_elmo(self.dropout(hidden_BWH))), words.mask_BW
 
 
 def _crf(labels: Sequence[str], *, has_spans: bool) -> Crf:

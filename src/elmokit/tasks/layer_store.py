@@ -34,7 +34,7 @@ from elmokit.io import bundled_names
 from elmokit.io.atomic import replace_text
 from elmokit.model import Elmo
 
-__all__ = ["ElmoSource", "LayerStore", "open_elmo"]
+__all__ = ["TaskElmo", "LayerStore", "open_elmo"]
 
 RECORD = np.dtype([("key", "S16"), ("start", "<i8"), ("length", "<i8")])
 WORDS_A_WRITE = 1 << 16
@@ -42,7 +42,7 @@ LARGEST_RESIDENT = 0.25  # of the free memory of a GPU: several runs share one
 
 
 @dataclass
-class ElmoSource:
+class TaskElmo:
     """An ELMo model, and how a saved task finds it again.
 
     Arguments:
@@ -71,7 +71,7 @@ class ElmoSource:
         return self.elmo.config.dim
 
 
-def open_elmo(source: str, *, tunes: bool = False, random: bool = False, seed: int = 0) -> ElmoSource:
+def open_elmo(source: str, *, tunes: bool = False, random: bool = False, seed: int = 0) -> TaskElmo:
     """The ELMo model of a source, for a task.
 
     Arguments:
@@ -91,7 +91,7 @@ def open_elmo(source: str, *, tunes: bool = False, random: bool = False, seed: i
             requires_grad=tunes,
         )
     is_known_everywhere = source in bundled_names() or not Path(source).exists()
-    return ElmoSource(elmo, source, travels=tunes or random or not is_known_everywhere)
+    return TaskElmo(elmo, source, travels=tunes or random or not is_known_everywhere)
 
 
 class LayerStore:
@@ -104,7 +104,7 @@ class LayerStore:
 
     Example:
         >>> from elmokit import ElmoConfig
-        >>> source = ElmoSource(Elmo.random(ElmoConfig.tiny(), num_mixes=0), "random", travels=True)
+        >>> source = TaskElmo(Elmo.random(ElmoConfig.tiny(), num_mixes=0), "random", travels=True)
         >>> store = LayerStore("layers", source)
         >>> store.add([["the", "bank"], ["hello"]])
         2
@@ -113,7 +113,7 @@ class LayerStore:
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], source: ElmoSource, *, device: str | torch.device | None = None
+        self, folder: str | os.PathLike[str], source: TaskElmo, *, device: str | torch.device | None = None
     ) -> None:
         self.source = source
         self.device = torch.device(device or "cpu")

@@ -6,7 +6,7 @@ import itertools
 
 import torch
 
-from elmokit.tasks.crf import FORBIDDEN, Crf, viterbi
+from elmokit.tasks.network.crf import FORBIDDEN, Crf, viterbi
 
 LENGTHS = [4, 1, 3]
 

@@ -13,14 +13,14 @@ import torch
 from elmokit import Elmo, ElmoConfig, Embedder
 from elmokit.config import CharConfig, LstmConfig
 from elmokit.errors import CheckpointError, InputError
-from elmokit.tasks.layers import RECORD, ElmoSource, LayerStore, open_elmo
+from elmokit.tasks.layer_store import RECORD, LayerStore, TaskElmo, open_elmo
 
 CONFIG = ElmoConfig(CharConfig(filters=((1, 8),), num_highways=1), lstm=LstmConfig(cell_dim=16, projection_dim=8))
 SENTENCES = [["the", "river", "bank"], ["hello"], ["a", "b", "c", "d"], ["the", "bank"]]
 
 
-def source() -> ElmoSource:
-    return ElmoSource(Elmo.random(CONFIG, num_mixes=0), "random", travels=True)
+def source() -> TaskElmo:
+    return TaskElmo(Elmo.random(CONFIG, num_mixes=0), "random", travels=True)
 
 
 def test_a_store_gives_what_the_model_computes(tmp_path):
@@ -43,7 +43,7 @@ def test_a_store_is_found_again_by_the_same_model_only(tmp_path):
     assert SENTENCES[0] in again
     assert [] in again
     assert again.gather(SENTENCES[:1]) is not None
-    other = ElmoSource(Elmo.random(CONFIG, seed=1, num_mixes=0), "random", travels=True)
+    other = TaskElmo(Elmo.random(CONFIG, seed=1, num_mixes=0), "random", travels=True)
     assert SENTENCES[0] not in LayerStore(tmp_path, other)
 
 

@@ -2,8 +2,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmokit.tasks.inputs import WordBatch
-from elmokit.tasks.passages import joined_sentences
+from elmokit.tasks.network.inputs import WordBatch
 
 PASSAGES = st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=4), min_size=1, max_size=4)
 
@@ -15,7 +14,7 @@ def test_sentences_follow_each_other(passages):
     width = max(1, *lengths, 1)
     features = torch.arange(1.0, len(lengths) * width * 2 + 1).reshape(len(lengths), width, 2)
     mask = torch.arange(width) < torch.tensor(lengths).unsqueeze(1)
-    joined = joined_sentences(WordBatch(features, features * 2, mask, lengths), [len(each) for each in passages])
+    joined = WordBatch(features, features * 2, mask, lengths).join_sentences([len(each) for each in passages])
     first = 0
     for row, passage in enumerate(passages):
         expected = [features[first + place, :length] for place, length in enumerate(passage)]
@@ -30,7 +29,7 @@ def test_sentences_follow_each_other(passages):
 def test_gradients_reach_every_word_once():
     features = torch.ones(2, 3, 1, requires_grad=True)
     mask = torch.tensor([[True, True, False], [True, True, True]])
-    joined = joined_sentences(WordBatch(features, None, mask, [2, 3]), [2])
+    joined = WordBatch(features, None, mask, [2, 3]).join_sentences([2])
     assert joined.output_BWE is None
     joined.features_BWF.sum().backward()
     assert torch.equal(features.grad.squeeze(2), mask.float())

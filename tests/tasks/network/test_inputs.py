@@ -9,8 +9,8 @@ import torch
 from elmokit import Embedder
 from elmokit.errors import ConfigError
 from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, from_values
-from elmokit.tasks.inputs import WordInputs
-from elmokit.tasks.layers import open_elmo
+from elmokit.tasks.layer_store import open_elmo
+from elmokit.tasks.network.inputs import WordInputs
 
 SENTENCES = [["The", "bank", "unknownword"], ["hello"]]
 
@@ -35,7 +35,7 @@ def test_static_vectors_with_lower_case_for_want_of_better(vectors):
 
 def test_common_words_are_kept_for_text_that_comes_later(vectors, monkeypatch):
     assert WordInputs.for_sentences(InputConfig(vectors=vectors), [["other"]]).words == ["the", "bank", "Bank", "other"]
-    monkeypatch.setattr("elmokit.tasks.inputs.COMMON_WORDS", 1)
+    monkeypatch.setattr("elmokit.tasks.network.inputs.COMMON_WORDS", 1)
     assert WordInputs.for_sentences(InputConfig(vectors=vectors), [["Other"]]).words == ["the", "other"]
 
 
@@ -62,10 +62,10 @@ def test_elmo_where_it_is_asked_for(place, vectors, random_model):
         np.testing.assert_allclose(batch.features_BWF[0, :, 10:].detach(), expected[0], atol=2e-3)
     if place == "input":
         assert batch.output_BWE is None
-        assert batch.joined(torch.ones(2, 3, 5)).shape == (2, 3, 5)
+        assert batch.join_elmo(torch.ones(2, 3, 5)).shape == (2, 3, 5)
     else:
         np.testing.assert_allclose(batch.output_BWE[0].detach(), expected[0], atol=2e-3)
-        assert batch.joined(torch.ones(2, 3, 5)).shape == (2, 3, 133)
+        assert batch.join_elmo(torch.ones(2, 3, 5)).shape == (2, 3, 133)
     assert set(inputs.learned_mixes()) == {"both": {"input", "output"}}.get(place, {place})
 
 

@@ -5,7 +5,8 @@ vectors, a small character CNN that learns with the task, a mix of ELMo's layers
 contextual layer's output, and the mask. A frozen biLM's layers come from a `LayerStore` where the trainer has filled
 one, else they are computed on the spot; a biLM that learns is a part of this module.
 
-Shapes: B batch, W words, F features, E width of ELMo, L layers, V words of the static table, U distinct words.
+Shapes: B batch (of sentences), W words, F features, E width of ELMo, L layers, V words of the static table, U distinct
+words, P passages, T words of the longest passage.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from elmokit.embed.embedder import Embedder
 from elmokit.nn.scalar_mix import ScalarMix
 from elmokit.nn.word_encoder import CharCnn, kept_columns
 from elmokit.tasks.config import InputConfig
-from elmokit.tasks.layers import ElmoSource, LayerStore
+from elmokit.tasks.layer_store import LayerStore, TaskElmo
 from elmokit.text.characters import ByteScheme
 from elmokit.text.word_vectors import WordVectors, read_vectors, vectors_width
 
@@ -50,11 +51,40 @@ class WordBatch(NamedTuple):
     mask_BW: Tensor
     lengths: list[int]
 
-    def joined(self, contextual_BWH: Tensor) -> Tensor:
+    def join_elmo(self, contextual_BWH: Tensor) -> Tensor:
         """The contextual layer's output with ELMo's vectors beside it, where ELMo is at the output."""
         if self.output_BWE is None:
             return contextual_BWH
         return torch.cat([contextual_BWH, self.output_BWE], dim=-1)
+
+    def take_rows(self, rows: Sequence[int]) -> WordBatch:
+        """The same sentences, some of them several times or not at all."""
+        index = torch.tensor(rows, device=self.mask_BW.device)
+        output = None if self.output_BWE is None else self.output_BWE[index]
+        return WordBatch(self.features_BWF[index], output, self.mask_BW[index], [self.lengths[row] for row in rows])
+
+    def join_sentences(self, counts: Sequence[int]) -> WordBatch:
+        """The words of passages whose sentences follow each other: a biLM reads sentences, a task whole passages.
+
+        Arguments:
+            counts: how many sentences each passage has.
+
+        Example:
+            >>> mask = torch.tensor([[True, True], [True, False], [True, True]])
+            >>> words = WordBatch(torch.arange(6.0).reshape(3, 2, 1), None, mask, [2, 1, 2])
+            >>> words.join_sentences([2, 1]).features_BWF.squeeze(2).tolist()
+            [[0.0, 1.0, 2.0], [4.0, 5.0, 0.0]]
+        """
+        places_PT, lengths = _find_places(np.asarray(self.lengths), counts, self.mask_BW.shape[1])
+        places_PT = torch.from_numpy(places_PT).to(self.mask_BW.device)
+        mask_PT = places_PT >= 0
+
+        def gather(features: Tensor) -> Tensor:
+            rows = features.flatten(0, 1).index_select(0, places_PT.clamp(min=0).flatten())
+            return rows.view(*places_PT.shape, -1) * mask_PT.unsqueeze(2)
+
+        output = None if self.output_BWE is None else gather(self.output_BWE)
+        return WordBatch(gather(self.features_BWF), output, mask_PT, lengths)
 
 
 class WordInputs(nn.Module):
@@ -79,7 +109,7 @@ class WordInputs(nn.Module):
         *,
         words: Sequence[str] = (),
         vectors_VE: np.ndarray | Tensor | None = None,
-        elmo: ElmoSource | None = None,
+        elmo: TaskElmo | None = None,
     ) -> None:
         super().__init__()
         self.config = config
@@ -105,7 +135,7 @@ class WordInputs(nn.Module):
         config: InputConfig,
         sentences: Iterable[Sequence[str]],
         *,
-        elmo: ElmoSource | None = None,
+        elmo: TaskElmo | None = None,
         vectors: Any = None,  # noqa: ANN401
     ) -> WordInputs:
         """The features for a task with these sentences: only vectors of their words, and of common ones, are kept.
@@ -121,7 +151,7 @@ class WordInputs(nn.Module):
         return inputs
 
     @classmethod
-    def without_words(cls, config: InputConfig, *, elmo: ElmoSource | None = None, vectors: Any = None) -> WordInputs:  # noqa: ANN401
+    def without_words(cls, config: InputConfig, *, elmo: TaskElmo | None = None, vectors: Any = None) -> WordInputs:  # noqa: ANN401
         """The features with a static table of the right width that knows no word yet."""
         source = config.vectors if vectors is None else vectors
         empty_VE = None if source is None else torch.zeros(0, vectors_width(source))
@@ -161,7 +191,7 @@ class WordInputs(nn.Module):
         return self.elmo.dim if self.elmo is not None and self.config.elmo_out else 0
 
     @property
-    def elmo(self) -> ElmoSource | None:
+    def elmo(self) -> TaskElmo | None:
         """The ELMo model and where it came from."""
         return self._elmo[0]
 
@@ -240,6 +270,19 @@ class WordInputs(nn.Module):
         return torch.from_numpy(layers_BLWE).to(self.device).float().transpose(0, 1)
 
 
+def _find_places(lengths_B: np.ndarray, counts: Sequence[int], width: int) -> tuple[np.ndarray, list[int]]:
+    """Where each word of each passage stands among the B × W places, -1 for none; and the words of each passage."""
+    passage_B = np.repeat(np.arange(len(counts)), counts)
+    lengths_P = np.bincount(passage_B, weights=lengths_B, minlength=len(counts)).astype(np.int64)
+    ends_B = np.cumsum(lengths_B)
+    # Word n of all stands n minus the words of the sentences before it into its own sentence's row.
+    shifts_B = np.arange(len(lengths_B)) * width - (ends_B - lengths_B)
+    flat_N = np.arange(ends_B[-1] if len(ends_B) else 0) + np.repeat(shifts_B, lengths_B)
+    places_PT = np.full((len(counts), max(1, int(lengths_P.max(initial=1)))), -1, np.int64)
+    places_PT[np.arange(places_PT.shape[1]) < lengths_P[:, None]] = flat_N
+    return places_PT, lengths_P.tolist()
+
+
 class _Rows(dict[str, int]):
     """The row of a word's static vector, or of its lower-cased form; 0 for none. What was asked for is remembered."""
 
@@ -258,7 +301,7 @@ def _table(vectors_VE: np.ndarray | Tensor, *, learns: bool) -> nn.Embedding:
     return nn.Embedding.from_pretrained(table_VE, freeze=not learns, padding_idx=0)
 
 
-def _mix(config: InputConfig, elmo: ElmoSource) -> ScalarMix:
+def _mix(config: InputConfig, elmo: TaskElmo) -> ScalarMix:
     if config.elmo_layers == "mix":
         return ScalarMix(elmo.num_layers)
     if config.elmo_layers == "average":

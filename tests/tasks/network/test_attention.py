@@ -3,7 +3,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmokit.tasks.attention import AttentionFlow, SelfAttention, TrilinearScores, masked_softmax, soft_alignment
+from elmokit.tasks.network.attention import (
+    AttentionFlow,
+    SelfAttention,
+    TrilinearScores,
+    masked_softmax,
+    soft_alignment,
+)
 
 
 def mask_of(lengths, width):

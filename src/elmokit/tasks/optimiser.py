@@ -1,14 +1,15 @@
-"""Gradients become weights: Adam for the head, and ULMFiT's three tools for a biLM that learns too.
+"""TaskOptimiser: a loss arrives, weights move. Adam for the head, ULMFiT's three tools for a biLM that learns too.
 
-A loss arrives, weights move. The head learns at the config's rate, which is constant, halved on a plateau, or follows
-ULMFiT's slanted triangle. A tuned biLM (`tune_elmo`) has one layer group for its words and one for each LSTM layer:
-groups below the top learn 2.6 times slower each (discriminative rates), join one an epoch from the top down (gradual
-unfreezing), and always follow the slanted triangle (Howard & Ruder 2018).
+The head learns at the config's rate, which is constant, halved on a plateau, or follows ULMFiT's slanted triangle. A
+tuned biLM (`tune_elmo`) has one layer group for its words and one for each LSTM layer: groups below the top learn 2.6
+times slower each (discriminative rates), join one per epoch from the top down (gradual unfreezing), and always follow
+the slanted triangle (Howard & Ruder 2018). A running average of the weights, where asked for, is what is scored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -16,24 +17,24 @@ from torch import Tensor, nn
 from elmokit.tasks.base import TaskModel
 from elmokit.tasks.config import TrainingConfig
 
-__all__ = ["Optimiser", "slanted_triangle"]
+__all__ = ["TaskOptimiser", "slanted_triangle"]
 
 LAYER_DECAY = 2.6
 PEAK, RATIO = 0.1, 32  # of the triangle: where it is highest, and how many times lower it begins and ends
 
 
-class Optimiser:
+class TaskOptimiser:
     """Moves the weights of a task model.
 
     Arguments:
         model: the model.
-        config: rates, schedule, clipping.
-        steps_an_epoch: for the schedule.
+        config: rates, schedule, clipping, average.
+        steps_per_epoch: for the schedule.
     """
 
-    def __init__(self, model: TaskModel, config: TrainingConfig, *, steps_an_epoch: int) -> None:
+    def __init__(self, model: TaskModel, config: TrainingConfig, *, steps_per_epoch: int) -> None:
         self.config = config
-        self._total = steps_an_epoch * config.epochs
+        self._total = steps_per_epoch * config.epochs
         self._done = 0
         self._halvings = 0
         tuned = model.inputs.tuned
@@ -46,7 +47,8 @@ class Optimiser:
             for depth, group in enumerate(below)
         ]
         self._adam = torch.optim.AdamW(groups, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True)
-        self._weights = [weight for group in groups for weight in group["params"]]
+        self._weights: list[Tensor] = [weight for group in groups for weight in group["params"]]
+        self._averages = self.copy_weights() if config.average else []
         self._num_groups = 1
 
     @property
@@ -82,11 +84,33 @@ class Optimiser:
         if self.config.clip_norm:
             nn.utils.clip_grad_norm_(self._weights, self.config.clip_norm)
         self._adam.step()
+        if self._averages:
+            kept = min(self.config.average, self._done / (10 + self._done))  # the first steps are forgotten soon
+            with torch.no_grad():
+                torch._foreach_lerp_(self._averages, self._weights, 1 - kept)  # pyright: ignore[reportPrivateImportUsage]
 
-    def after_epoch(self, *, epochs_since_best: int) -> None:
+    def end_epoch(self, *, epochs_since_best: int) -> None:
         """Halve the rate when the score has not risen for `plateau` epochs."""
         if self.config.schedule == "plateau" and epochs_since_best and epochs_since_best % self.config.plateau == 0:
             self._halvings += 1
+
+    @contextmanager
+    def averaged_weights(self) -> Iterator[None]:
+        """The model has the running average of its weights inside, where there is one."""
+        kept = self.copy_weights() if self._averages else []
+        self.load_weights(self._averages)
+        yield
+        self.load_weights(kept)
+
+    def copy_weights(self) -> list[Tensor]:
+        """The weights as they are now."""
+        return [weight.detach().clone() for weight in self._weights]
+
+    @torch.no_grad()
+    def load_weights(self, values: Sequence[Tensor]) -> None:
+        """Give the model these weights; none leaves it as it is."""
+        for weight, value in zip(self._weights, values, strict=bool(values)):
+            weight.copy_(value)
 
 
 def slanted_triangle(done: int, total: int) -> float:

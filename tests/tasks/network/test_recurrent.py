@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from elmokit.errors import ConfigError
-from elmokit.tasks.recurrent import BiRecurrent, VariationalDropout
+from elmokit.tasks.network.recurrent import BiRecurrent, VariationalDropout
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])

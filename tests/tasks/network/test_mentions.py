@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmokit.tasks.mentions import AntecedentScores, SpanVectors, link, spans_to_keep, spans_within
+from elmokit.tasks.network.mentions import AntecedentScores, SpanVectors, link, spans_to_keep, spans_within
 
 
 def span_by_span(module, words_TD, start, end):
