@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from elmokit import CheckpointError, Elmo, ElmoConfig, InputError, LanguageModel, io
-from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
+from elmokit.nn.softmax import Softmax
 
 WORDS = ["<S>", "</S>", "<UNK>", ".", "the", "bank", "river", "money", "lent", "Bank", "sat", "by", "shore"]
 SENTENCES = [
@@ -273,16 +273,6 @@ def test_from_pretrained_reads_every_format_with_a_softmax(lm, format, tmp_path)
     assert loaded.output_words == WORDS
     assert loaded.perplexity(SENTENCES).mean == pytest.approx(lm.perplexity(SENTENCES).mean, rel=1e-6)
     assert loaded.predict("the river")[0][0] == lm.predict("the river")[0][0]
-
-
-def test_an_adaptive_softmax_works_too(lm, tmp_path):
-    adaptive = LanguageModel(lm.elmo, AdaptiveSoftmax(len(WORDS), 64, cutoffs=[5]), WORDS)
-    assert 1 < adaptive.perplexity(SENTENCES).mean < 1000
-    assert math.fsum(p for _, p in adaptive.predict("the", top=100)) == pytest.approx(1, abs=1e-5)
-    softmax = {f"softmax.{name}": value.detach() for name, value in adaptive.softmax.state_dict().items()}
-    io.save(dataclasses.replace(lm.elmo.to_checkpoint(), softmax=softmax, output_words=WORDS), tmp_path / "model")
-    loaded = LanguageModel.from_pretrained(tmp_path / "model", device="cpu")
-    assert loaded.perplexity(SENTENCES).mean == pytest.approx(adaptive.perplexity(SENTENCES).mean, rel=1e-6)
 
 
 def test_a_model_without_its_softmax_is_refused(lm, tmp_path):

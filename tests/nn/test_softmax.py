@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from elmokit.engines.kernels import best_for, chunked, kernel_named
 from elmokit.errors import ConfigError, EngineError
-from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
+from elmokit.nn.softmax import Softmax
 from elmokit.pretrain.sampling import Sampler
 
 SAMPLERS = {
@@ -307,22 +307,6 @@ def test_log_probs_are_those_of_the_loss():
     assert log_probs.shape == (300, 40) and not log_probs.requires_grad
     torch.testing.assert_close(-log_probs.gather(1, targets[:, None])[:, 0], softmax.token_losses(hidden, targets))
     assert "num_words=40" in repr(softmax)
-
-
-def test_adaptive_softmax_is_a_distribution_and_learns():
-    hidden, _, targets = random_problem(300, 100, 16)
-    softmax = AdaptiveSoftmax(100, 16)
-    log_probs = softmax.log_probs(hidden)
-    torch.testing.assert_close(log_probs.exp().sum(1), torch.ones(300))
-    losses = softmax.token_losses(hidden, targets)
-    torch.testing.assert_close(-log_probs.gather(1, targets[:, None])[:, 0], losses)
-    loss = softmax.full_loss(hidden.bfloat16(), targets)
-    assert loss.dtype == torch.float32 and relative(loss, losses.sum()) < 0.01
-    loss.backward()
-    assert all(parameter.grad is not None for parameter in softmax.parameters())
-    assert softmax.adaptive.cutoffs == [2, 20, 100]
-    with pytest.raises(ConfigError, match="from 1 to 99"):
-        AdaptiveSoftmax(100, 16, cutoffs=[50, 200])
 
 
 def test_the_choice_of_a_kernel_says_why():

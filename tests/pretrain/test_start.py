@@ -106,19 +106,6 @@ class TestGoingOn:
         assert losses[0] > losses[-1] + 0.5
         assert again[0] == pytest.approx(losses[-1], abs=0.05)
 
-    def test_an_adaptive_output_layer_stays_with_its_vocabulary(self, home, tmp_path, capsys):
-        adaptive = dataclasses.replace(SHORT, output="adaptive")
-        first = losses_of(home / "old.txt", tmp_path / "first", adaptive)
-        gentle = dataclasses.replace(adaptive, tokens=800, learning_rate=1e-4)
-        again = losses_of(home / "old.txt", tmp_path / "again", gentle, start_from=tmp_path / "first")
-        assert again[0] == pytest.approx(first[-1], abs=0.1)
-        assert "31 of 31 words" in capsys.readouterr().out
-        losses_of(home / "new.txt", tmp_path / "other", gentle, start_from=tmp_path / "first")
-        assert "under a new output layer" in capsys.readouterr().out
-        full = dataclasses.replace(gentle, output="full")
-        losses_of(home / "old.txt", tmp_path / "full", full, start_from=tmp_path / "first")
-        assert "under a new output layer" in capsys.readouterr().out
-
     def test_sizes_and_clips_are_the_models_own(self, home, losses, tmp_path):
         other = dataclasses.replace(SHORT, model=ElmoConfig.tiny(), tokens=400)
         train([home / "new.txt"], tmp_path / "m", other, tokenised=True, device="cpu", start_from=home / "old")

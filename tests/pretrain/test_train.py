@@ -36,7 +36,6 @@ def unigram_entropy(path) -> float:
         {"output": "full"},
         {"mode": "streams"},
         {"output": "sampled", "num_negatives": 16},
-        {"output": "adaptive", "width": 16},
         {"input": "words"},
         {"optimiser": "adamw", "second_beta": 0.99, "output_rate": 0.5},
         {"sampler": "head_and_tail", "output": "sampled", "num_negatives": 16, "average_tokens": 400},

@@ -28,7 +28,6 @@ def assert_same_story(one: list[dict], other: list[dict]) -> None:
         # Batches of one sentence or two: a rank may have nothing to read.
         {"mode": "sentences", "output": "full", "tokens_per_batch": 12, "tokens": 700},
         {"mode": "streams", "output": "sampled", "tokens_per_batch": 64, "tokens": 1_600},
-        {"mode": "sentences", "output": "adaptive", "width": 16, "tokens_per_batch": 64, "tokens": 1_600},
     ],
     ids=lambda changes: f"{changes['mode']}-{changes['output']}",
 )

@@ -57,8 +57,8 @@ class Checkpoint:
         vocabulary: the words of a word table, row = position; `None` for a table that is addressed by number.
         format: the family of files it came from, `"native"`, `"allennlp"` or `"manylangs"`.
         path: where it came from.
-        softmax: `softmax.weight` (V, P) and `softmax.bias` (V), or the `softmax.adaptive.…` of an adaptive one, when
-            asked for and there; on the device "meta" when only their sizes were asked for.
+        softmax: `softmax.weight` (V, P) and `softmax.bias` (V) when asked for and there; on the device "meta" when only
+            their sizes were asked for.
         output_words: the word of each row of the softmax.
         metadata: what is known about the model (`name`, `license`, `language`, ...), for its card.
     """
@@ -192,8 +192,14 @@ def check_softmax(
     config: ElmoConfig, softmax: Mapping[str, Tensor], words: Sequence[str] | None, where: str | Path
 ) -> None:
     """Refuse an output layer whose tensors or words do not fit each other or the model."""
+    if any(name.startswith("softmax.adaptive.") for name in softmax):
+        raise CheckpointError(
+            f"{where}: its output layer is an adaptive softmax, which elmokit no longer reads: train a new one "
+            "(output='full' or 'sampled'), or remove softmax.safetensors to use the vectors alone"
+        )
     found = {name: tuple(tensor.shape) for name, tensor in softmax.items()}
-    wanted = _softmax_shapes(found, config.lstm.projection_dim)
+    rows = (*found.get("softmax.bias", ()), 0)[0]
+    wanted = {"softmax.weight": (rows, config.lstm.projection_dim), "softmax.bias": (rows,)}
     if found != wanted:
         raise CheckpointError(f"{where}: the softmax should have the shapes {wanted}, found {found}")
     check_values(softmax, where)
@@ -203,25 +209,7 @@ def check_softmax(
 
 def num_output_words(softmax: Mapping[str, Tensor]) -> int:
     """How many words an output layer predicts."""
-    if "softmax.bias" in softmax:
-        return len(softmax["softmax.bias"])
-    # The head of an adaptive one has a row for each frequent word and for each cluster (tail) of rarer ones.
-    tails = [len(tensor) for name, tensor in softmax.items() if ".tail." in name and name.endswith(".1.weight")]
-    return len(softmax["softmax.adaptive.head.bias"]) - len(tails) + sum(tails)
-
-
-def _softmax_shapes(found: Mapping[str, Shape], width: int) -> dict[str, Shape]:
-    """The shapes of the output layer that these are of, as far as one follows from the other."""
-    if not any(name.startswith("softmax.adaptive.") for name in found):
-        rows = (*found.get("softmax.bias", ()), 0)[0]
-        return {"softmax.weight": (rows, width), "softmax.bias": (rows,)}
-    head, tail = "softmax.adaptive.head", "softmax.adaptive.tail"
-    rows = (*found.get(f"{head}.bias", ()), 0)[0]
-    wanted: dict[str, Shape] = {f"{head}.weight": (rows, width), f"{head}.bias": (rows,)}
-    for number in range(sum(name.startswith(f"{tail}.") for name in found) // 2):
-        words, narrow = (*found.get(f"{tail}.{number}.1.weight", ()), 0, 0)[:2]
-        wanted |= {f"{tail}.{number}.0.weight": (narrow, width), f"{tail}.{number}.1.weight": (words, narrow)}
-    return wanted
+    return len(softmax["softmax.bias"])
 
 
 def _encoder_shapes(config: ElmoConfig, *, highways: bool = True) -> Iterable[tuple[str, Shape]]:

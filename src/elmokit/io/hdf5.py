@@ -81,10 +81,6 @@ def save_hdf5(checkpoint: Checkpoint, folder: Path) -> None:
         for stored in _layout(config):
             file.create_dataset(stored.dataset, data=stored.to_file(checkpoint.tensors).numpy())
             check()
-    if checkpoint.softmax is not None and "softmax.weight" not in checkpoint.softmax:
-        raise CheckpointError(
-            "AllenNLP's layout has no adaptive softmax: use format='native', or leave the softmax out"
-        )
     if checkpoint.softmax is not None:
         with new_hdf5(folder / "softmax_weights.hdf5") as (file, check):
             for theirs, ours in (("W", "weight"), ("b", "bias")):

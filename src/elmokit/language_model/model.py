@@ -26,7 +26,7 @@ from elmokit.language_model.predictions import Passage, PredictionReader, Predic
 from elmokit.language_model.scores import Perplexity, Score, ScoredWord, Tally, num_bytes
 from elmokit.model import Elmo
 from elmokit.nn.bilm import BilmState
-from elmokit.nn.softmax import OutputLayer, Softmax, output_layer_of
+from elmokit.nn.softmax import Softmax
 from elmokit.text.segmenters import RuleSegmenter, Segmenter
 
 __all__ = ["LanguageModel", "Perplexity", "Score", "ScoredWord"]
@@ -63,7 +63,7 @@ class LanguageModel:
     def __init__(
         self,
         elmo: Elmo,
-        softmax: OutputLayer,
+        softmax: Softmax,
         output_words: Sequence[str],
         *,
         device: str | torch.device | None = None,
@@ -97,7 +97,7 @@ class LanguageModel:
                 f"{source}: the output layer has {io.num_output_words(checkpoint.softmax):,} rows and no list says "
                 "which words they are: put vocab.txt, one word a line, beside it"
             )
-        softmax = output_layer_of({n.removeprefix("softmax."): value for n, value in checkpoint.softmax.items()})
+        softmax = Softmax.from_weights({n.removeprefix("softmax."): value for n, value in checkpoint.softmax.items()})
         elmo = Elmo.from_checkpoint(checkpoint)
         return cls(elmo, softmax, checkpoint.output_words, device=find_device(device), segmenter=segmenter)
 
@@ -266,7 +266,7 @@ class LanguageModel:
         ]
 
 
-def _rows_of(words: Sequence[str], softmax: OutputLayer) -> dict[str, int]:
+def _rows_of(words: Sequence[str], softmax: Softmax) -> dict[str, int]:
     """The row of each word in an output layer; the first, should a word stand there twice."""
     rows: dict[str, int] = {}
     for row, word in enumerate(words):

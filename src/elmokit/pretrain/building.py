@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from elmokit.config import ElmoConfig, WordConfig
-from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
+from elmokit.nn.softmax import Softmax
 from elmokit.pretrain.corpus import EncodedCorpus
 from elmokit.pretrain.counting import build_alphabet
 from elmokit.pretrain.network import LanguageModelNetwork
@@ -52,10 +52,7 @@ def built_network(
     width, size = model.lstm.projection_dim, corpus.vocabulary_size
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        if config.output == "adaptive":
-            softmax = AdaptiveSoftmax(size, width)
-        else:
-            softmax = Softmax(size, width, counts_V=torch.from_numpy(np.array(corpus.counts_V)))
+        softmax = Softmax(size, width, counts_V=torch.from_numpy(np.array(corpus.counts_V)))
         network = LanguageModelNetwork(model, softmax, dropout=config.dropout, dtype=_dtype(config.precision, device))
     return network.to(device)
 
@@ -89,19 +86,17 @@ def built_reader(config: TrainConfig, corpus: EncodedCorpus, scheme: Scheme, pla
 def built_stepper(
     config: TrainConfig, network: LanguageModelNetwork, corpus: EncodedCorpus, reader: Reader, place: Place
 ) -> Stepper:
-    """Recorded steps where they can be: on one GPU, whole sentences, an output layer whose shapes repeat."""
+    """Recorded steps where they can be: on one GPU, whole sentences, everything learned."""
     sampler = _sampler(config, corpus) if config.output == "sampled" else None
-    is_adaptive = config.output == "adaptive"
     # A sample that holds most of the sum is used as what it is: an estimate of the full softmax.
     corrects = config.sampler != "head_and_tail"
-    repeats = not is_adaptive and all(p.requires_grad for p in network.parameters())
+    repeats = all(p.requires_grad for p in network.parameters())
     if repeats and place.device.type == "cuda" and place.world == 1 and isinstance(reader, SentenceReader):
         layout = built_layout(config, reader)
         return GraphStepper(network, layout, sampler=sampler, corrects_targets=corrects, seed=config.seed)
     wrapped = None
     if place.world > 1:
-        # A cluster of rare words may have no target in a batch, and then no gradient.
-        wrapped = nn.parallel.DistributedDataParallel(network, find_unused_parameters=is_adaptive)
+        wrapped = nn.parallel.DistributedDataParallel(network)
     return Stepper(
         network, wrapped=wrapped, sampler=sampler, corrects_targets=corrects, world=place.world, seed=config.seed
     )

@@ -23,7 +23,7 @@ from torch.func import functional_call
 from elmokit.config import ElmoConfig
 from elmokit.engines import why_no_triton
 from elmokit.nn.bilm import BiLM, BilmState
-from elmokit.nn.softmax import OutputLayer
+from elmokit.nn.softmax import Softmax
 from elmokit.nn.word_encoder import WordEncoder
 from elmokit.pretrain.batches import Batch
 
@@ -76,7 +76,7 @@ class LanguageModelNetwork(nn.Module):
     """
 
     def __init__(
-        self, config: ElmoConfig, softmax: OutputLayer, *, dropout: float = 0.1, dtype: torch.dtype = torch.float32
+        self, config: ElmoConfig, softmax: Softmax, *, dropout: float = 0.1, dtype: torch.dtype = torch.float32
     ) -> None:
         super().__init__()
         self.config = config

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.nn.lstmp import Lstmp
-from elmokit.nn.softmax import OutputLayer
+from elmokit.nn.softmax import Softmax
 from elmokit.pretrain.muon import Muon
 
 __all__ = ["Optimiser", "OptimiserConfig", "build_optimizer", "clipping", "layer_groups"]
@@ -314,7 +314,7 @@ def _matrices(network: nn.Module) -> dict[str, int]:
                 matrices[f"{prefix}projection_weight"] = 1
         elif isinstance(module, nn.Linear | nn.Conv1d):
             matrices[f"{prefix}weight"] = 1
-    outputs = [f"{path}." for path, module in network.named_modules() if isinstance(module, OutputLayer)]
+    outputs = [f"{path}." for path, module in network.named_modules() if isinstance(module, Softmax)]
     known = dict(network.named_parameters())
     return {
         name: parts

@@ -19,7 +19,7 @@ __all__ = ["RECIPES", "TrainConfig", "bilm_tf", "medium", "original", "recipe_na
 
 Mode = Literal["sentences", "streams"]
 Input = Literal["characters", "words"]
-Output = Literal["full", "sampled", "adaptive"]
+Output = Literal["full", "sampled"]
 Sampler = Literal["unigram", "log_uniform", "head_and_tail"]
 Optimiser = Literal["muon", "adamw", "adagrad"]
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -70,8 +70,7 @@ class TrainConfig:
     dropout: float = 0.1
     """Probability with which dropout zeroes what each LSTM layer and the output layer read."""
     output: Output = "full"
-    """How words are predicted: by a `"full"` softmax, a `"sampled"` one (faster with many words), or an `"adaptive"`
-    one (rare words in narrower layers)."""
+    """How words are predicted: by a `"full"` softmax or a `"sampled"` one (faster with many words)."""
     num_negatives: int = 8192
     """Words that a sampled softmax compares with."""
     sampler: Sampler = "unigram"

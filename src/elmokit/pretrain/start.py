@@ -168,11 +168,8 @@ class _Model(Start):
                 # Random rows over outputs that mean something would be firm opinions: begin with frequencies alone.
                 torch.nn.init.zeros_(network.softmax.weight)
             return f"from {_named(self.source)}, under a new output layer"
-        if isinstance(network.softmax, Softmax):
-            counts_V = torch.from_numpy(np.array(corpus.counts_V))
-            take_over_rows(network.softmax, state["weight"], state["bias"], rows_V, counts_V, self.config.seed)
-        else:
-            network.softmax.load_state_dict(state)
+        counts_V = torch.from_numpy(np.array(corpus.counts_V))
+        take_over_rows(network.softmax, state["weight"], state["bias"], rows_V, counts_V, self.config.seed)
         return f"from {_named(self.source)}, whose output layer knows {_coverage(rows_V >= 0, corpus)}"
 
     def learns_output(self, corpus: EncodedCorpus) -> bool:
@@ -180,14 +177,10 @@ class _Model(Start):
 
     def _rows(self, corpus: EncodedCorpus) -> np.ndarray:
         """(V,) the row of each word in the old output layer, -1 where there is none."""
-        words, names = self.checkpoint.output_words, set(self._output_state())
-        if words is not None and names == {"weight", "bias"} and self.config.output != "adaptive":
+        words = self.checkpoint.output_words
+        if words is not None and self.checkpoint.softmax:
             return matched_rows(corpus.vocabulary, words)
-        # The rows of an adaptive output layer are of different widths, so they can only stay where they are.
-        stays = (
-            names and names != {"weight", "bias"} and self.config.output == "adaptive" and words == corpus.vocabulary
-        )
-        return np.arange(corpus.vocabulary_size) if stays else np.full(corpus.vocabulary_size, -1)
+        return np.full(corpus.vocabulary_size, -1)
 
     def _output_state(self) -> dict[str, Tensor]:
         return {name.removeprefix("softmax."): value for name, value in (self.checkpoint.softmax or {}).items()}
