@@ -17,14 +17,18 @@ from collections.abc import Sequence
 from math import prod
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from elmokit import io
 from elmokit.config import ElmoConfig
+from elmokit.devices import move_to_device
 from elmokit.engines.precision import PrecisionName, checked_precision
 from elmokit.errors import InputError
 from elmokit.nn.bilm import BiLM, BilmState
+from elmokit.nn.packing import NUM_BOUNDARIES, Packing, add_boundaries, join_directions
 from elmokit.nn.scalar_mix import ScalarMix
 from elmokit.nn.word_encoder import WordEncoder, distinct_rows
 from elmokit.text.characters import ByteScheme, scheme_for
@@ -297,36 +301,40 @@ class Elmo(nn.Module):
         with torch.no_grad():
             return torch.cat([self.encoder(chunk_NC) for chunk_NC in ids_NC.split(size)])
 
-    def read(
-        self, words_BWP: Tensor, lengths: Sequence[int], state: BilmState | None = None
-    ) -> tuple[Tensor, BilmState]:
-        """All layers (L+1, B, W, D) of word vectors that have their boundaries already; lengths count them too."""
-        # Autocast would run parts of the recurrence in half precision, where the state loses its meaning word by
-        # word; the LSTMs always compute in the dtype of their weights.
-        weight = next(self.bilm.parameters())
-        with torch.autocast(weight.device.type, enabled=False):
-            return self.bilm(words_BWP.to(weight.dtype), lengths=lengths, state=state)
-
     def forward(self, ids: Tensor, state: BilmState | None = None) -> ElmoOutput:
         """Layers, mixes, mask and state of sentences given as ids (…, W, C)."""
-        ids_BWC, leading = self._flattened(ids)
+        ids_BWC, leading = self._flatten(ids)
         mask_BW = (ids_BWC > 0).any(dim=2)
-        lengths = _lengths_of(mask_BW)
-        words_BWP, bounded = self._words_with_boundaries(ids_BWC, mask_BW, lengths)
-        layers_LBWD, final_state = self.read(words_BWP, bounded, state)
-        places = torch.arange(words_BWP.shape[1], device=ids.device)
-        full_mask_BW = places < torch.tensor(bounded, dtype=torch.int64, device=ids.device).unsqueeze(1)
-        mixes = [mix(layers_LBWD, full_mask_BW) for mix in self.mixes]
+        layers_LBWD, state = self._read(ids_BWC, mask_BW, _count_words(mask_BW), state)
+        bounded_mask_BW = F.pad(mask_BW, (2, 0), value=True)  # every sentence has two words more
+        mixes = [mix(layers_LBWD, bounded_mask_BW) for mix in self.mixes]
         if self.keep_boundaries:
-            mask_BW = full_mask_BW
+            mask_BW = bounded_mask_BW
         else:
             layers_LBWD = _without_boundaries(layers_LBWD, mask_BW)
             mixes = [_without_boundaries(mixed_BWD, mask_BW) for mixed_BWD in mixes]
         layers = layers_LBWD.unflatten(1, leading)
         mixes = [self.dropout(mixed_BWD).unflatten(0, leading) for mixed_BWD in mixes]
-        return ElmoOutput(layers, mixes, mask_BW.unflatten(0, leading), final_state)
+        return ElmoOutput(layers, mixes, mask_BW.unflatten(0, leading), state)
 
-    def _flattened(self, ids: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+    def _read(
+        self, ids_BWC: Tensor, mask_BW: Tensor, lengths: Sequence[int], state: BilmState | None
+    ) -> tuple[Tensor, BilmState]:
+        """All layers (L+1, B, W+2, D) of sentences and their boundaries, and the state after each."""
+        # Every distinct word is encoded once, the boundaries among them.
+        distinct_UC, numbers_N = distinct_rows(torch.cat([torch.stack(self.boundary_ids), ids_BWC[mask_BW]]))
+        begin, end, *numbers = numbers_N.tolist()
+        # A sentence without words still has its boundaries, and both stacks read them, as the originals do.
+        lengths_B, width = np.array(lengths, np.int64), ids_BWC.shape[1] + NUM_BOUNDARIES
+        text_T, starts_B = add_boundaries(np.array(numbers), lengths_B, begin=begin, end=end, width=width)
+        packing = Packing(lengths_B + NUM_BOUNDARIES, starts_B)
+        words_2N = move_to_device(text_T[packing.places_2N], ids_BWC.device)
+        layers, state = self.bilm.read(self.encode_words(distinct_UC), words_2N, packing, state)
+        places_2N = move_to_device(packing.places_2N, ids_BWC.device)
+        layers_LTD = torch.stack([join_directions(pair, places_2N, len(text_T)) for pair in layers])
+        return layers_LTD.unflatten(1, (len(lengths), width)), state
+
+    def _flatten(self, ids: Tensor) -> tuple[Tensor, tuple[int, ...]]:
         columns = self.scheme.columns
         if ids.dim() < 3 or ids.shape[-1] != columns:
             raise InputError(
@@ -335,26 +343,6 @@ class Elmo(nn.Module):
             )
         leading = tuple(ids.shape[:-2])
         return ids.reshape(prod(leading), *ids.shape[-2:]), leading
-
-    def _words_with_boundaries(
-        self, ids_BWC: Tensor, mask_BW: Tensor, lengths: Sequence[int]
-    ) -> tuple[Tensor, list[int]]:
-        """Word vectors (B, W+2, P) with begin and end around each sentence, and the lengths with them."""
-        num_rows, num_words, _ = ids_BWC.shape
-        begin_C, end_C = self.boundary_ids
-        rows_NC = torch.cat([begin_C.unsqueeze(0), end_C.unsqueeze(0), ids_BWC[mask_BW]])
-        distinct_UC, numbers_N = distinct_rows(rows_NC)
-        vectors_UP = self.encode_words(distinct_UC)
-        begin, end, numbers_N = numbers_N[0], numbers_N[1], numbers_N[2:]
-        # A sentence without words still has its boundaries, and both stacks read them, as the originals do.
-        lengths_B = torch.tensor(lengths, dtype=torch.int64, device=ids_BWC.device)
-        places_BW = torch.full((num_rows, num_words + 2), -1, dtype=torch.int64, device=ids_BWC.device)
-        inner_BW = places_BW[:, 1 : num_words + 1]
-        inner_BW[mask_BW] = numbers_N
-        places_BW[:, 0] = begin
-        places_BW[torch.arange(num_rows, device=ids_BWC.device), lengths_B + 1] = end
-        words_BWP = vectors_UP[places_BW.clamp_min(0)].masked_fill((places_BW < 0).unsqueeze(2), 0)
-        return words_BWP, [length + 2 for length in lengths]
 
     @torch.no_grad()
     def _read_canonical_sentences(self) -> BilmState:
@@ -368,8 +356,7 @@ class Elmo(nn.Module):
         for sentence in CANONICAL_SENTENCES:
             ids_BWC = self.word_ids([sentence.split()])
             mask_BW = (ids_BWC > 0).any(dim=2)
-            words_BWP, lengths = self._words_with_boundaries(ids_BWC, mask_BW, _lengths_of(mask_BW))
-            _, state = self.read(words_BWP, lengths, state)
+            _, state = self._read(ids_BWC, mask_BW, _count_words(mask_BW), state)
         return state
 
 
@@ -383,7 +370,7 @@ def word_ids(sentences: Sequence[Sequence[str]]) -> Tensor:
     return torch.from_numpy(ByteScheme().batch_ids(sentences))
 
 
-def _lengths_of(mask_BW: Tensor) -> list[int]:
+def _count_words(mask_BW: Tensor) -> list[int]:
     lengths_B = mask_BW.sum(dim=1)
     expected_BW = torch.arange(mask_BW.shape[1], device=mask_BW.device) < lengths_B.unsqueeze(1)
     if not torch.equal(mask_BW, expected_BW):

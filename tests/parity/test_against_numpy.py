@@ -128,7 +128,7 @@ def test_rows_of_length_0_keep_their_state_against_numpy(tmp_path):
     x, y, z = elmo.encode_words(elmo.word_ids([["x", "y", "z"]])[0]).unsqueeze(1)
     nothing = torch.zeros(4, begin.shape[1])
     words = torch.stack([torch.cat([begin, x, end, nothing[:1]]), nothing, torch.cat([begin, y, z, end])])
-    layers, state = elmo.read(words, [3, 0, 4], state)
+    layers, state = elmo.bilm(words, lengths=[3, 0, 4], state=state)
     for row, length in enumerate([3, 0, 4]):
         assert np.abs(layers[:, row, :length].detach().numpy() - theirs[row]).max(initial=0) < TOLERANCE
         assert not layers[:, row, length:].any()

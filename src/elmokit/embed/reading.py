@@ -105,10 +105,10 @@ class BatchReader:
         if state is None:
             state = BilmState.zeros(bilm.config, num_rows, like=words[0])
         elif num_rows > 1:
-            state = state.permuted(self._on_device(packing.order_B))
+            state = state.reorder(self._on_device(packing.order_B))
         with torch.autocast(words[0].device.type, enabled=False):  # see Elmo.read
             outputs, after = bilm.read_packed(words, packing.batch_sizes, state.to(words[0]))
-        return outputs, after.permuted(self._on_device(packing.order_B.argsort())) if num_rows > 1 else after
+        return outputs, after.reorder(self._on_device(packing.order_B.argsort())) if num_rows > 1 else after
 
     def _end_to_end(self, layers: Sequence[Sequence[Tensor]], places: Sequence[Tensor], choice: Layers) -> Tensor:
         """The chosen layers (K, N, D) of the words in the order of the text, out of those of both directions."""

@@ -119,10 +119,10 @@ class PredictionReader:
         order = torch.from_numpy(order_B).to(weight.device)
         # As in `Elmo.read`: autocast would run parts of the recurrence in half precision.
         with torch.autocast(weight.device.type, enabled=False):
-            layers, state = self.elmo.bilm.read_packed(words, sizes, state.to(words[0]).permuted(order))
+            layers, state = self.elmo.bilm.read_packed(words, sizes, state.to(words[0]).reorder(order))
         forward_NP, backward_NP = layers[-1]
         places = (read_places[0] + 1, read_places[1] - 1)
-        return Predictions((forward_NP, backward_NP), places, state.permuted(order.argsort()))
+        return Predictions((forward_NP, backward_NP), places, state.reorder(order.argsort()))
 
     def _encode(self, words: Sequence[Word]) -> Tensor:
         # Words of like length go through the convolutions together, which then skip the columns no word reaches.

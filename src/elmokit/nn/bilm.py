@@ -12,12 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from elmokit.config import LstmConfig
+from elmokit.devices import move_to_device
 from elmokit.engines import Choice, Clips, LayerState, LstmpWeights, Precision, Recurrence, best_for, engine_named
 from elmokit.nn.lstmp import Lstmp
+from elmokit.nn.packing import Packing, join_directions
 
 __all__ = ["BiLM", "BilmState"]
 
@@ -52,7 +55,16 @@ class BilmState(NamedTuple):
         assert self.num_rows == 1, "only a state of one row can be repeated"
         return BilmState(*(part.expand(-1, -1, count, -1) for part in self))
 
-    def permuted(self, order_B: Tensor) -> BilmState:
+    def split(self, count: int) -> tuple[BilmState, BilmState]:
+        """The first `count` rows, and the others."""
+        first, others = ([part[:, :, rows] for part in self] for rows in (slice(count), slice(count, None)))
+        return BilmState(*first), BilmState(*others)
+
+    def join(self, others: BilmState) -> BilmState:
+        """These rows, then the others."""
+        return BilmState(*(torch.cat(parts, dim=2) for parts in zip(self, others, strict=True)))
+
+    def reorder(self, order_B: Tensor) -> BilmState:
         """The same rows in another order."""
         return BilmState(self.hidden[:, :, order_B], self.cell[:, :, order_B])
 
@@ -97,16 +109,40 @@ class BiLM(nn.Module):
     def forward(
         self, words_BWP: Tensor, *, lengths: Sequence[int], state: BilmState | None = None
     ) -> tuple[Tensor, BilmState]:
-        """All layers (L+1, B, W, 2P) of these sentences, and the state after them."""
+        """All layers (L+1, B, W, 2P) of these padded sentences, and the state after them."""
         num_rows, num_words, width = words_BWP.shape
-        packing = _Packing(lengths, num_words, words_BWP.device)
-        state = BilmState.zeros(self.config, num_rows, like=words_BWP) if state is None else state.to(words_BWP)
-        words_QP = words_BWP.reshape(num_rows * num_words, width)
-        packed = [words_QP[index_N] for index_N in packing.indices]  # one copy a direction, each in its reading order
-        outputs, state = self.read_packed(packed, packing.batch_sizes, state.permuted(packing.order))
-        layers = [torch.cat([words_BWP, words_BWP], dim=2)]
-        layers += [packing.unpack(pair, num_rows, num_words) for pair in outputs]
-        return torch.stack(layers), state.permuted(packing.rank)
+        packing = Packing(np.array(lengths, np.int64), np.arange(num_rows) * num_words)
+        places_2N = move_to_device(packing.places_2N, words_BWP.device)
+        words_TP = words_BWP.reshape(num_rows * num_words, width)
+        layers, state = self.read(words_TP, places_2N, packing, state)
+        layers_LTD = torch.stack([join_directions(pair, places_2N, len(words_TP)) for pair in layers])
+        return layers_LTD.unflatten(1, (num_rows, num_words)), state
+
+    def read(
+        self, vectors_UP: Tensor, words_2N: Tensor, packing: Packing, state: BilmState | None = None
+    ) -> tuple[list[list[Tensor]], BilmState]:
+        """For each layer, the words' own first, the outputs (N, P) of both directions; and the state after each row.
+
+        Arguments:
+            vectors_UP: the distinct words.
+            words_2N: which of them the forward and the backward model read, in the order of reading.
+            packing: that order.
+            state: what each row starts from, in the caller's order as the state that comes back; nothing if not given.
+        """
+        weight = next(self.parameters())
+        words = [vectors_UP[words_N].to(weight.dtype) for words_N in words_2N]
+        num_rows = len(packing.order_B)
+        if state is None:
+            state = BilmState.zeros(self.config, num_rows, like=words[0])
+        elif num_rows > 1:
+            state = state.reorder(move_to_device(packing.order_B, weight.device))
+        # Autocast would run parts of the recurrence in half precision, where the state loses its meaning word by
+        # word; the LSTMs always compute in the dtype of their weights.
+        with torch.autocast(weight.device.type, enabled=False):
+            outputs, state = self.read_packed(words, packing.batch_sizes, state.to(words[0]))
+        if num_rows > 1:
+            state = state.reorder(move_to_device(packing.order_B.argsort(), weight.device))
+        return [words, *outputs], state
 
     def read_packed(
         self,
@@ -149,31 +185,3 @@ class BiLM(nn.Module):
         """The weights of layer `number`, forward then backward."""
         layers = self.forward_layers[number], self.backward_layers[number]
         return [layer.weights() for layer in layers if isinstance(layer, Lstmp)]
-
-
-class _Packing:
-    """Where each word of a padded batch lies when rows are sorted by falling length and read step by step."""
-
-    def __init__(self, lengths: Sequence[int], num_words: int, device: torch.device) -> None:
-        lengths_B = torch.as_tensor(lengths, dtype=torch.int64)
-        order_B = lengths_B.argsort(descending=True, stable=True)
-        sorted_B = lengths_B[order_B]
-        num_steps = int(sorted_B[0]) if len(sorted_B) else 0
-        steps_S = torch.arange(num_steps)
-        sizes_S = (sorted_B > steps_S.unsqueeze(1)).sum(dim=1)
-        step_N = steps_S.repeat_interleave(sizes_S)
-        row_N = torch.arange(len(step_N)) - (sizes_S.cumsum(0) - sizes_S).repeat_interleave(sizes_S)
-        first_N = order_B[row_N] * num_words
-        self.batch_sizes: list[int] = sizes_S.tolist()
-        self.order = order_B.to(device)
-        self.rank = order_B.argsort().to(device)
-        # A backward row is read from its own last word, not from the end of the padded row.
-        self.indices = [(first_N + step_N).to(device), (first_N + sorted_B[row_N] - 1 - step_N).to(device)]
-
-    def unpack(self, outputs: Sequence[Tensor], num_rows: int, num_words: int) -> Tensor:
-        """Packed outputs of both directions as one padded tensor (B, W, 2P), zero where no word is."""
-        halves = [
-            output_NP.new_zeros(num_rows * num_words, output_NP.shape[1]).index_copy(0, index_N, output_NP)
-            for output_NP, index_N in zip(outputs, self.indices, strict=True)
-        ]
-        return torch.cat(halves, dim=1).unflatten(0, (num_rows, num_words))

@@ -16,6 +16,7 @@ import numpy as np
 
 from elmokit.devices import move_to_device
 from elmokit.errors import ConfigError
+from elmokit.nn.packing import join_ranges
 from elmokit.pretrain.corpus import BEGIN_SENTENCE, END_SENTENCE, EncodedCorpus
 from elmokit.text.characters import Scheme, WordAndCharacterScheme, WordScheme
 
@@ -121,7 +122,7 @@ def packed_batch(
     distinct_UC, rows_2N = spellings.distinct(np.concatenate(words))
     targets_2N = spellings.corpus.target_of(np.concatenate(targets)).astype(np.int64)
     sizes = batch_sizes.astype(np.int64)
-    row_N = np.arange(num_tokens) - np.repeat(sizes.cumsum() - sizes, sizes)
+    row_N = join_ranges(np.zeros_like(sizes), sizes)
     keys_N = (np.repeat(np.arange(len(sizes)), sizes) << STEP_BITS) + row_keys_B[row_N]
     return Batch(
         distinct_UC,

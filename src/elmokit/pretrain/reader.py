@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from elmokit.errors import ConfigError
+from elmokit.nn.packing import Packing, add_boundaries, join_ranges
 from elmokit.pretrain.batches import Batch, packed_batch
 from elmokit.pretrain.corpus import BEGIN_SENTENCE, END_SENTENCE, EncodedCorpus
 from elmokit.pretrain.reading import Prefetcher, Reader
@@ -149,37 +150,21 @@ class SentenceReader(Reader):
         row_keys_B = np.arange(self._rank, len(sentences_B), self._world)
         sentences_B = sentences_B[row_keys_B]
         lengths_B, starts_B = self._lengths(sentences_B), self.corpus.offsets[sentences_B]
-        num_steps = int(lengths_B[0]) + 1 if len(lengths_B) else 0
-        # Rows come longest first, so those that are still read at step t are the first few.
-        sizes = np.searchsorted(-(lengths_B + 1), -np.arange(num_steps), side="left")
-        step_N = np.repeat(np.arange(num_steps), sizes)
-        row_N = np.arange(len(step_N)) - np.repeat(sizes.cumsum() - sizes, sizes)
-        # Each row once as text with its boundaries; both directions then only differ in where they look.
-        text, begins_B = self._bounded_text(starts_B, lengths_B)
-        ahead_N = begins_B[row_N] + step_N
-        back_N = (begins_B + lengths_B + 1)[row_N] - step_N
+        words_N = self.corpus.tokens[join_ranges(starts_B, lengths_B)]
+        text_T, begins_B = add_boundaries(words_N, lengths_B, begin=BEGIN_SENTENCE, end=END_SENTENCE)
+        # One word less than the row has: no direction reads the boundary that it predicts last.
+        packing = Packing(lengths_B + 1, begins_B)
+        forward_N, backward_N = packing.places_2N
         return packed_batch(
             self._spellings,
-            (text[ahead_N], text[back_N]),
-            (text[ahead_N + 1], text[back_N - 1]),
-            sizes,
+            (text_T[forward_N], text_T[backward_N + 1]),
+            (text_T[forward_N + 1], text_T[backward_N]),
+            np.array(packing.batch_sizes, np.int64),
             row_keys_B,
             starts_fresh=True,
             epoch=epoch,
             global_tokens=global_tokens,
         )
-
-    def _bounded_text(self, starts_B: np.ndarray, lengths_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The rows one after the other as [<S>, w1 … wn, </S>], and where each begins."""
-        ends_B = (lengths_B + 2).cumsum()
-        begins_B = ends_B - lengths_B - 2
-        text = np.empty(int(ends_B[-1]) if len(ends_B) else 0, np.int64)
-        is_word = np.ones(len(text), bool)
-        is_word[begins_B] = is_word[ends_B - 1] = False
-        text[begins_B], text[ends_B - 1] = BEGIN_SENTENCE, END_SENTENCE
-        places = np.arange(int(lengths_B.sum())) + np.repeat(starts_B - (lengths_B.cumsum() - lengths_B), lengths_B)
-        text[is_word] = self.corpus.tokens[places]
-        return text, begins_B
 
 
 class StreamReader(Reader):
@@ -286,7 +271,7 @@ class _Stream:
         own_K = rows_K % world == rank
         rows_K, columns_K, sentences_K = rows_K[own_K] // world, columns_K[own_K], sentences_K[own_K]
         offsets_K, counts_K = offsets_K[own_K], counts_K[own_K]
-        within_N = np.arange(int(counts_K.sum())) - np.repeat(counts_K.cumsum() - counts_K, counts_K)
+        within_N = join_ranges(np.zeros_like(counts_K), counts_K)
         num_rows = len(range(rank, len(self.sentences_B), world))
         places_N = (np.repeat(columns_K, counts_K) + within_N) * num_rows + np.repeat(rows_K, counts_K)
         sentences_N, step_N = np.repeat(sentences_K, counts_K), np.repeat(offsets_K, counts_K) + within_N

@@ -1,0 +1,109 @@
+"""Where each word lies when sentences are read without padding: index arithmetic, no text and no network.
+
+Sentences lie end to end as a text, each with the boundaries that begin (`<`) and end (`>`) it. Engines want all first
+words of a direction, then all second words, and so on, longest sentences first: then the rows that still read at a step
+are always the first few, and nothing is computed for padding. Two sentences, "a b c" and "x":
+
+    place          0 1 2 3 4 5 6 7
+    text           < a b c > < x >
+
+    step           0   1   2   3 4
+    forward        < < a x b > c >     places  0 5  1 6  2 7  3  4
+    backward       > > c x b < a <     places  4 7  3 6  2 5  1  0
+    rows reading   2   2   2   1 1     = batch_sizes
+
+A model that predicts the words of a text, in training or for a score, never reads the last word of its row, because
+that is the last one it predicts: see `Packing`.
+
+Shapes: B rows (sentences), S steps, N words read by one direction, T places of the text, P width of a direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["NUM_BOUNDARIES", "Packing", "add_boundaries", "join_directions", "join_ranges"]
+
+NUM_BOUNDARIES = 2  # every sentence has a word that begins it and one that ends it
+
+
+def add_boundaries(
+    words_N: np.ndarray, lengths_B: np.ndarray, *, begin: int, end: int, width: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The text (T,) of these sentences with their boundaries, and the place (B,) at which each sentence begins.
+
+    Arguments:
+        words_N: the numbers of all words, sentence after sentence, without boundaries.
+        lengths_B: words of each sentence, without boundaries.
+        begin: the number of the boundary that begins a sentence.
+        end: of the one that ends it.
+        width: places per sentence, for a padded text; unless given, each has as many as it needs.
+
+    Example:
+        >>> text_T, starts_B = add_boundaries(np.array([7, 8, 9]), np.array([2, 1]), begin=0, end=1)
+        >>> text_T.tolist(), starts_B.tolist()
+        ([0, 7, 8, 1, 0, 9, 1], [0, 4])
+    """
+    widths_B = lengths_B + NUM_BOUNDARIES if width is None else np.full(len(lengths_B), width)
+    starts_B = widths_B.cumsum() - widths_B
+    text_T = np.full(int(widths_B.sum()), begin, np.int64)
+    text_T[starts_B + lengths_B + 1] = end
+    text_T[join_ranges(starts_B + 1, lengths_B)] = words_N
+    return text_T, starts_B
+
+
+class Packing:
+    """The order in which both directions read the rows of a text.
+
+    For predictions let each row read one word less than it has. The forward model then reads at `places_2N[0]` and
+    predicts at `places_2N[0] + 1`; the backward model reads at `places_2N[1] + 1` and predicts at `places_2N[1]`.
+
+    Arguments:
+        lengths_B: words that each row reads; 0 is legal.
+        starts_B: the place of each row's first word.
+
+    Attributes:
+        order_B: the rows, longest first.
+        batch_sizes: rows that read a word at each step.
+        places_2N: for each word in the order of reading, its place in the text; forward, then backward.
+
+    Example:
+        >>> packing = Packing(np.array([2, 3]), np.array([0, 2]))
+        >>> packing.batch_sizes, packing.places_2N.tolist()
+        ([2, 2, 1], [[2, 0, 3, 1, 4], [4, 1, 3, 0, 2]])
+    """
+
+    def __init__(self, lengths_B: np.ndarray, starts_B: np.ndarray) -> None:
+        self.order_B = np.argsort(-lengths_B, kind="stable")
+        sorted_B = lengths_B[self.order_B]
+        steps_S = np.arange(sorted_B[0] if len(sorted_B) else 0)
+        sizes_S = np.searchsorted(-sorted_B, -steps_S, side="left")
+        step_N = steps_S.repeat(sizes_S)
+        row_N = join_ranges(np.zeros_like(sizes_S), sizes_S)
+        first_N, length_N = starts_B[self.order_B][row_N], sorted_B[row_N]
+        self.batch_sizes: list[int] = sizes_S.tolist()
+        # A row is read backwards from its own last word, wherever the longest row ends.
+        self.places_2N = np.stack([first_N + step_N, first_N + length_N - 1 - step_N])
+
+
+def join_ranges(starts_K: np.ndarray, counts_K: np.ndarray) -> np.ndarray:
+    """Ranges of numbers one after the other, each from its start on and as long as its count.
+
+    Example:
+        >>> join_ranges(np.array([5, 0]), np.array([2, 3])).tolist()
+        [5, 6, 0, 1, 2]
+    """
+    return np.arange(int(counts_K.sum())) + np.repeat(starts_K - (counts_K.cumsum() - counts_K), counts_K)
+
+
+def join_directions(outputs: Sequence[Tensor], places_2N: Tensor, num_places: int) -> Tensor:
+    """Packed outputs (N, P) of both directions side by side at their places (T, 2P); zero where nothing was read."""
+    halves = [
+        output_NP.new_zeros(num_places, output_NP.shape[1]).index_copy(0, places_N, output_NP)
+        for output_NP, places_N in zip(outputs, places_2N, strict=True)
+    ]
+    return torch.cat(halves, dim=1)
