@@ -109,7 +109,7 @@ class Job:
         """Wait for so many parts (one more than there are: for the assembly), or for the end; the parts seen."""
         seen = 0
         while self._code is None:
-            seen = max(seen, len(list(self.partial.glob("part-????????"))))
+            seen = max(seen, len(list(self.partial.glob("part-*.safetensors"))))
             if until is not None and seen + (self.partial / "assembly").exists() >= until:
                 break
             self._ended(os.WNOHANG)
@@ -137,7 +137,7 @@ def stage(output: Path) -> str:
     partial = output.with_name(f"{output.name}.partial")
     if not partial.exists():
         return "complete" if output.exists() else "nothing"
-    parts = len(list(partial.glob("part-????????")))
+    parts = len(list(partial.glob("part-*.safetensors")))
     return f"{parts} parts, assembling" if (partial / "assembly").exists() else f"{parts} parts"
 
 

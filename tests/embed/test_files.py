@@ -149,6 +149,14 @@ def test_a_job_is_not_resumed_with_other_settings(text, tmp_path, elmo, die_at, 
         run(text, tmp_path / "out.npy", elmo, resume=True, **change)
 
 
+def test_a_job_of_an_older_version_is_refused_with_advice(text, tmp_path, elmo, die_at):
+    half_done(text, tmp_path / "out.npy", elmo, die_at)
+    manifest = tmp_path / "out.npy.partial" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"job_version": 3', '"job_version": 2'))
+    with pytest.raises(InputError, match="job_version was 2, now 3.*start again with --overwrite"):
+        run(text, tmp_path / "out.npy", elmo, resume=True)
+
+
 def test_a_job_is_not_resumed_with_another_model(text, tmp_path, elmo, config, die_at):
     half_done(text, tmp_path / "out.npy", elmo, die_at)
     with pytest.raises(InputError, match="model was"):

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 
 from elmokit.embed import parts as parts_module
-from elmokit.embed.parts import Part, PartialFolder, packed_strings
+from elmokit.embed.parts import Part, PartialFolder, pack_strings
 from elmokit.errors import OutputError
 
 ARRAYS = {
     "lines": np.array([4, 5], np.int64),
     "offsets": np.array([0, 2, 2], np.int64),
-    **packed_strings("texts", ["héllo wörld", ""]),
-    **packed_strings("words", ["héllo", "wörld"]),
+    **pack_strings("texts", ["héllo wörld", ""]),
+    **pack_strings("words", ["héllo", "wörld"]),
     "vectors": np.arange(6, dtype=np.float16).reshape(2, 3),
 }
 
@@ -51,7 +51,7 @@ def test_equal_parts_have_equal_bytes(folder):
 def test_parts_stop_at_the_first_gap_and_stale_files_go(folder):
     for number in (0, 1, 3):
         folder.add(number, {}, ARRAYS)
-    (folder.path / "part-00000002.tmp").write_bytes(b"half")
+    (folder.path / "part-00000002.safetensors.tmp").write_bytes(b"half")
     assert len(folder.parts()) == 2
     assert not list(folder.path.glob("*.tmp"))
 
@@ -84,7 +84,7 @@ def test_the_folder_is_there_with_its_manifest_or_not_at_all(tmp_path, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(parts_module, "_write_atomically", killed)
+        patch.setattr(parts_module, "replace_text", killed)
         with pytest.raises(KeyboardInterrupt):
             folder.start({})
     assert not folder.exists()
@@ -109,5 +109,5 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
 
 def test_a_part_is_mapped_not_loaded(folder):
     folder.add(0, {}, {"vectors": np.zeros((1000, 1000), np.float32)})
-    vectors = Part(folder.path / "part-00000000").array("vectors")
+    vectors = Part(folder.path / "part-00000000.safetensors").array("vectors")
     assert not vectors.flags.owndata and not vectors.flags.writeable

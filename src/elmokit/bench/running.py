@@ -12,6 +12,7 @@ from elmokit.bench.arguments import Options
 from elmokit.bench.drawing import draw_growth
 from elmokit.bench.report import markdown
 from elmokit.errors import InputError, MissingExtra, OutputError
+from elmokit.io.atomic import replace_text
 
 __all__ = ["run_bench"]
 
@@ -53,17 +54,10 @@ def _write(result: dict[str, Any], prefix: Path, picture: str, say: Any) -> None
         else:
             page += f"\n![how the cost grows]({drawn.name})\n"
     try:
-        _replace(_beside(prefix, "json"), json.dumps(result, indent=1) + "\n")
-        _replace(_beside(prefix, "md"), page)
+        replace_text(_beside(prefix, "json"), json.dumps(result, indent=1) + "\n")
+        replace_text(_beside(prefix, "md"), page)
     except OSError as problem:
         raise OutputError(f"{prefix}: could not be written ({problem.strerror})") from problem
-
-
-def _replace(path: Path, text: str) -> None:
-    """At once: whoever is killed meanwhile leaves the file as it was."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
 
 
 def _beside(prefix: Path, suffix: str) -> Path:

@@ -27,7 +27,7 @@ from elmokit.embed.batching import CARRY_BATCH_SIZE
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.layers import Layers, checked_layers
 from elmokit.embed.manifest import check_same_settings, job_manifest
-from elmokit.embed.parts import Part, PartialFolder, packed_strings
+from elmokit.embed.parts import Part, PartialFolder, pack_strings
 from elmokit.embed.progress import JobClock, Progress
 from elmokit.embed.segments import SEGMENT_WORDS, Cutter, Segment, skip_finished
 from elmokit.embed.sinks import Contents, Format, format_of
@@ -240,8 +240,8 @@ class _Worker:
         return {
             "lines": np.array([row.line for row in segment.rows], np.int64),
             "offsets": offsets,
-            **packed_strings("texts", [row.text for row in segment.rows]),
-            **packed_strings("words", [word for words in sentences for word in words]),
+            **pack_strings("texts", [row.text for row in segment.rows]),
+            **pack_strings("words", [word for words in sentences for word in words]),
             **kept,
             "vectors": vectors,
         }

@@ -15,7 +15,7 @@ from elmokit.errors import InputError
 
 __all__ = ["check_same_settings", "job_manifest"]
 
-JOB_VERSION = 2
+JOB_VERSION = 3  # of the files in the folder of an unfinished job
 
 
 def job_manifest(embedder: Embedder, *, tokenised: bool, **choices: str | int | bool | None) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Finished pieces of a job: the folder `<output>.partial`, its manifest and its parts.
 
-Arrives: the rows of one segment of the input with their vectors. Leaves: a file that holds them, there completely or
-not at all, and later a `Part` that reads it back without loading it. A part is one line of JSON (what it holds and
-which lines of input it came from) followed by the arrays one after the other. Everything is written beside its final
-name, flushed to the disk and renamed, so that a kill at any moment leaves only whole files and one stale `.tmp`.
+Arrives: the rows of one segment of the input with their vectors. Leaves: a `.safetensors` file that holds them, there
+completely or not at all, and later a `Part` that maps its arrays from it. What a part is about (counts, and which lines
+of input it came from) stands in the metadata of the file. A kill at any moment leaves only whole files and one stale
+`.tmp`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from elmokit.errors import OutputError
+from elmokit.io.atomic import flush_to_disk, replace_file, replace_text
 
-__all__ = ["Part", "PartialFolder", "buffer_of", "flush_to_disk", "packed_strings"]
+__all__ = ["Part", "PartialFolder", "pack_strings"]
 
 MANIFEST = "manifest.json"
 ASSEMBLY = "assembly"
-ALIGNMENT = 64
+METADATA_KEY = "elmokit"  # one key alone: safetensors writes several in any order, and equal parts have equal bytes
 
 
 class Part:
@@ -35,21 +38,19 @@ class Part:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with path.open("rb") as file:
-            self.header: dict[str, Any] = json.loads(file.readline())
-            self._start = _aligned(file.tell())
+        with safe_open(path, framework="pt") as file:
+            self.header: dict[str, Any] = json.loads(file.metadata()[METADATA_KEY])
+            self._names = frozenset(file.keys())
 
     def __contains__(self, name: str) -> bool:
-        return name in self.header["arrays"]
+        return name in self._names
 
     def array(self, name: str) -> np.ndarray:
         """An array, mapped from the file: pages are read when they are touched."""
-        about = self.header["arrays"][name]
-        shape, dtype = tuple(about["shape"]), np.dtype(about["dtype"])
-        if 0 in shape:
-            return np.zeros(shape, dtype)
-        mapped = np.memmap(self.path, dtype, mode="r", offset=self._start + about["offset"], shape=shape)
-        return mapped.view(np.ndarray)
+        with safe_open(self.path, framework="pt") as file:  # for numpy, safetensors would read the whole array
+            mapped = file.get_tensor(name).numpy()
+        mapped.flags.writeable = False
+        return mapped
 
     def strings(self, name: str) -> list[str]:
         """Packed strings as a list."""
@@ -94,7 +95,7 @@ class PartialFolder:
         """Make the folder with its manifest; an older one is thrown away."""
         self.discard()
         self._new.mkdir()
-        _write_atomically(self._new / MANIFEST, [json.dumps(manifest, indent=2).encode()])
+        replace_text(self._new / MANIFEST, json.dumps(manifest, indent=2))
         os.replace(self._new, self.path)
         flush_to_disk(self.output.parent)
 
@@ -119,15 +120,11 @@ class PartialFolder:
 
     def add(self, number: int, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Write one finished part."""
-        about, buffers, offset = {}, [], 0
-        for name, array in arrays.items():
-            about[name] = {"dtype": array.dtype.str, "shape": array.shape, "offset": offset}
-            padding = _aligned(offset + array.nbytes) - offset - array.nbytes
-            buffers += [buffer_of(array), b"\0" * padding]
-            offset += array.nbytes + padding
-        line = json.dumps({**header, "arrays": about}).encode()
-        line += b" " * (_aligned(len(line) + 1) - len(line) - 1) + b"\n"
-        _write_atomically(self._part_path(number), [line, *buffers])
+        with replace_file(self._part_path(number)) as temporary:
+            try:
+                save_file(arrays, temporary, metadata={METADATA_KEY: json.dumps(header)})
+            except SafetensorError as problem:  # such as a full disk
+                raise OSError(str(problem)) from problem
 
     def assembly(self) -> Path:
         """An empty folder for the files of the output, on the same disk as their final place."""
@@ -156,46 +153,12 @@ class PartialFolder:
             shutil.rmtree(self._old)
 
     def _part_path(self, number: int) -> Path:
-        return self.path / f"part-{number:08d}"
+        return self.path / f"part-{number:08d}.safetensors"
 
 
-def packed_strings(name: str, strings: Sequence[str]) -> dict[str, np.ndarray]:
+def pack_strings(name: str, strings: Sequence[str]) -> dict[str, np.ndarray]:
     """Strings as two arrays: their UTF-8 bytes end to end, and where each starts (n + 1)."""
     encoded = [string.encode("utf-8") for string in strings]
     offsets = np.zeros(len(encoded) + 1, np.int64)
     np.cumsum([len(part) for part in encoded], out=offsets[1:])
     return {f"{name}.data": np.frombuffer(b"".join(encoded), np.uint8), f"{name}.offsets": offsets}
-
-
-def buffer_of(array: np.ndarray) -> memoryview:
-    """The bytes of an array in memory order, without a copy where it is contiguous."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-
-
-def flush_to_disk(path: Path) -> None:
-    """Wait until a file or folder is on the disk, where the system can do that."""
-    if path.is_dir() and os.name == "nt":  # Windows cannot open a folder
-        return
-    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _write_atomically(path: Path, buffers: Sequence[bytes | memoryview]) -> None:
-    temporary = path.with_name(f"{path.name}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.writelines(buffers)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    flush_to_disk(path.parent)
-
-
-def _aligned(offset: int) -> int:
-    return -(-offset // ALIGNMENT) * ALIGNMENT

@@ -1,7 +1,8 @@
-"""A folder, or a small file of text, that appears complete or not at all.
+"""A file, or a folder, that appears complete or not at all: the only place that knows how.
 
-A destination arrives; a temporary sibling folder is handed to the writer, and takes the destination's name once
-the writer is done and its files have reached the disk. Any failure removes it and leaves what was there before.
+A destination arrives; the writer is handed a temporary name beside it. Once the writer is done, what it wrote is
+flushed to the disk and takes the destination's name by a rename, and the rename is flushed too. Any failure removes
+the temporary and leaves what was there before; so does a kill, apart from the temporary itself.
 """
 
 from __future__ import annotations
@@ -18,7 +19,34 @@ from safetensors import SafetensorError
 
 from elmokit.errors import OutputError
 
-__all__ = ["new_folder", "replace_text"]
+__all__ = ["explain_failure", "flush_to_disk", "new_folder", "replace_file", "replace_text"]
+
+
+@contextmanager
+def replace_file(path: Path) -> Iterator[Path]:
+    """A name to write a file under, which replaces `path` at the end.
+
+    Example:
+        >>> with replace_file(Path("note.txt")) as temporary:
+        ...     _ = temporary.write_text("all of it")
+        >>> Path("note.txt").read_text()
+        'all of it'
+    """
+    temporary = path.with_name(f"{path.name}.tmp")
+    try:
+        yield temporary
+        flush_to_disk(temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    flush_to_disk(path.parent)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a small file of text, which replaces the one before at once."""
+    with replace_file(path) as temporary:
+        temporary.write_bytes(text.encode("utf-8"))
 
 
 @contextmanager
@@ -39,7 +67,8 @@ def new_folder(dest: Path, *, replaces: Collection[str] | None = None) -> Iterat
                 made.append(parent)
         partial.mkdir()
         yield partial
-        _flush(partial)
+        for path in filter(Path.is_file, partial.rglob("*")):
+            flush_to_disk(path)
         _take_place(partial, dest)
     except BaseException as problem:
         shutil.rmtree(partial, ignore_errors=True)
@@ -47,19 +76,29 @@ def new_folder(dest: Path, *, replaces: Collection[str] | None = None) -> Iterat
             if not any(parent.iterdir()):
                 parent.rmdir()
         if isinstance(problem, (OSError, SafetensorError)) and not isinstance(problem, OutputError):
-            raise OutputError(f"{dest}: cannot be written: {_reason(problem)}; nothing was left there") from problem
+            hint = " (free some space)" if getattr(problem, "errno", None) == errno.ENOSPC else ""
+            reason = explain_failure(problem) + hint
+            raise OutputError(f"{dest}: cannot be written: {reason}; nothing was left there") from problem
         raise
+    flush_to_disk(dest.parent)
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Write a small file at once: whoever is killed meanwhile, or finds the disk full, leaves the one before it."""
-    partial = path.with_name(f".{path.name}.partial")
+def flush_to_disk(path: Path) -> None:
+    """Wait until a file or folder is on the disk, where the system can do that."""
+    if path.is_dir() and os.name == "nt":  # Windows cannot open a folder
+        return
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def explain_failure(problem: BaseException) -> str:
+    """Why something could not be written, in one line: h5py, safetensors and torch each have their own way to say."""
+    if isinstance(problem, OSError) and problem.errno is not None:
+        return os.strerror(problem.errno)
+    return " ".join(str(problem).split())[:200]
 
 
 def _check_free(dest: Path, replaces: Collection[str] | None) -> None:
@@ -77,12 +116,6 @@ def _check_free(dest: Path, replaces: Collection[str] | None) -> None:
         raise OutputError(f"{dest}: only a model's own files may be replaced, found {_few(foreign)}; move them first")
 
 
-def _flush(folder: Path) -> None:
-    for path in filter(Path.is_file, folder.rglob("*")):
-        with path.open("rb+") as file:
-            os.fsync(file.fileno())
-
-
 def _take_place(partial: Path, dest: Path) -> None:
     if not dest.exists():
         partial.rename(dest)
@@ -95,13 +128,6 @@ def _take_place(partial: Path, dest: Path) -> None:
         old.rename(dest)
         raise
     shutil.rmtree(old, ignore_errors=True)
-
-
-def _reason(problem: BaseException) -> str:
-    if isinstance(problem, OSError) and problem.errno is not None:
-        hint = " (free some space)" if problem.errno == errno.ENOSPC else ""
-        return os.strerror(problem.errno) + hint
-    return " ".join(str(problem).split())
 
 
 def _few(names: list[str]) -> str:

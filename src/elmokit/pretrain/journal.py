@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from elmokit.errors import OutputError
+from elmokit.io.atomic import replace_text
 from elmokit.pretrain.optim import Optimiser
 from elmokit.pretrain.stepping import Stepper
 
@@ -37,24 +39,24 @@ class Journal:
         if not self.path.is_file():
             return
         kept = [line for line in self.path.read_text(encoding="utf-8").splitlines() if _is_by(line, step)]
-        temporary = self.path.with_suffix(".tmp")
-        self._write(temporary, "w", "".join(line + "\n" for line in kept))
-        temporary.replace(self.path)
+        with self._explain_failures():
+            replace_text(self.path, "".join(line + "\n" for line in kept))
 
     def add(self, line: dict[str, Any]) -> None:
         """Write one line."""
-        self._write(self.path, "a", json.dumps(line) + "\n")
+        with self._explain_failures(), self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
         if self._report is not None:
             self._report(line)
 
-    def _write(self, path: Path, mode: str, text: str) -> None:
+    @contextmanager
+    def _explain_failures(self) -> Iterator[None]:
         try:
-            with path.open(mode, encoding="utf-8") as file:
-                file.write(text)
+            yield
         except OSError as problem:
             raise OutputError(
-                f"{path} could not be written ({problem.strerror}): the checkpoints are kept; make room, and go on "
-                "with the same command"
+                f"{self.path} could not be written ({problem.strerror}): the checkpoints are kept; make room, and "
+                "go on with the same command"
             ) from problem
 
 

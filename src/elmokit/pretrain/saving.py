@@ -6,7 +6,6 @@ run leaves the one before it whole; the last two are kept.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 
 from elmokit import io
 from elmokit.errors import CheckpointError, OutputError
+from elmokit.io.atomic import explain_failure, replace_file
 from elmokit.model import Elmo
 from elmokit.pretrain.basis import in_output_basis
 from elmokit.pretrain.network import LanguageModelNetwork
@@ -37,19 +37,14 @@ class Checkpoints:
     def save(self, step: int, values: Mapping[str, Any]) -> None:
         """Write a checkpoint; the one before stays until this one is whole."""
         path = self.folder / f"step-{step:09d}.pt"
-        temporary = path.with_suffix(".tmp")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as file:
+            with replace_file(path) as temporary, temporary.open("wb") as file:
                 torch.save(dict(values), file)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
         except (OSError, RuntimeError) as problem:  # torch reports a full disk as a RuntimeError
-            temporary.unlink(missing_ok=True)
             raise OutputError(
-                f"{path} could not be written ({_reason(problem)}): the checkpoints before it are kept; make room, and "
-                "go on with the same command"
+                f"{path} could not be written ({explain_failure(problem)}): the checkpoints before it are kept; "
+                "make room, and go on with the same command"
             ) from problem
         for old in self._paths()[:-KEPT]:
             old.unlink()
@@ -63,8 +58,8 @@ class Checkpoints:
             return torch.load(paths[-1], map_location=device, weights_only=True)
         except Exception as problem:
             raise CheckpointError(
-                f"{paths[-1]}: expected a checkpoint of this program, found something else ({_reason(problem)}); "
-                "remove the file to go on from the one before"
+                f"{paths[-1]}: expected a checkpoint of this program, found something else "
+                f"({explain_failure(problem)}); remove the file to go on from the one before"
             ) from problem
 
     @property
@@ -93,10 +88,3 @@ def save_model(
     tensors["canonical.hidden"], tensors["canonical.cell"] = state.hidden[:, :, 0], state.cell[:, :, 0]
     checkpoint.softmax, checkpoint.output_words = softmax, list(vocabulary)
     io.save(checkpoint, folder)
-
-
-def _reason(problem: Exception) -> str:
-    """What went wrong, as briefly as the exception allows."""
-    if isinstance(problem, OSError) and problem.strerror:
-        return problem.strerror
-    return " ".join(str(problem).split())[:200]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elmokit.embed.parts import Part, buffer_of
+from elmokit.embed.parts import Part
 from elmokit.embed.sinks.contents import Contents
 
 __all__ = ["npy_files", "write_npy"]
@@ -48,7 +48,7 @@ def write_npy(parts: Sequence[Part], folder: Path, name: str, contents: Contents
         }
         np.lib.format.write_array_header_2_0(file, header)
         for part in parts:
-            file.write(buffer_of(part.array("vectors")))
+            file.write(part.array("vectors").reshape(-1).view(np.uint8).data)
             rows = part.header["num_rows"]
             offsets[row + 1 : row + rows + 1] = offsets[row] + part.array("offsets")[1:]
             lines[row : row + rows] = part.array("lines")
