@@ -12,11 +12,20 @@ import elmokit
 
 FACTS = json.loads((DATA / "allennlp-sentences.json").read_text())
 BATCHES = FACTS["batches"]
+LINES = [line.split() for line in (DATA / "carried-sentences.txt").read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.fixture(scope="module", params=sorted(path.name for path in DATA.glob("allennlp-*/")))
 def folder(request):
     return DATA / request.param
+
+
+@pytest.fixture(scope="module")
+def carried(folder):
+    """The top layer of each of 30 sentences, read as ten batches of three rows, and layer 0 of their words, sorted."""
+    with np.load(folder / "carried.npz") as file:
+        padded = [row for number in range(10) for row in file[f"top_{number}"]]
+        return [top[: len(line)] for top, line in zip(padded, LINES, strict=True)], file["words"]
 
 
 def rows(layers_LBWD, sentences, boundaries=2):
@@ -92,6 +101,32 @@ def test_leading_dimensions_against_allennlp(folder, golden):
     out = elmo(ids.reshape(2, 2, *ids.shape[1:]))
     ours = out.layers.detach().numpy().reshape(*golden["zero_2"][:, :4].shape)
     assert np.abs(ours - golden["zero_2"][:, :4]).max() < TOLERANCE
+
+
+def test_the_numpy_reference_agrees_over_ten_batches(folder, carried):
+    reference, state = read_bilm(folder), None
+    for start in range(0, len(LINES), 3):
+        theirs, state = reference.read(LINES[start : start + 3], state=state)
+        assert largest_difference([each[-1] for each in theirs], carried[0][start : start + 3]) < 2e-6
+
+
+def test_ten_carried_batches_against_allennlp(folder, carried):
+    elmo, state = elmokit.Elmo.from_pretrained(folder), None
+    for start in range(0, len(LINES), 3):
+        ours, state = read_rows(elmo, LINES[start : start + 3], state)
+        assert largest_difference([layers[-1] for layers in ours], carried[0][start : start + 3]) < TOLERANCE
+
+
+def test_embedder_carries_batches_of_three_against_allennlp(folder, carried):
+    embedder = elmokit.Embedder.from_pretrained(folder, state="carry")
+    assert largest_difference(embedder.embed(LINES, layers="top", batch_size=3), carried[0]) < TOLERANCE
+
+
+def test_layer_0_against_allennlp(folder, carried):
+    words = sorted({word for line in LINES for word in line})
+    elmo = elmokit.Elmo.from_pretrained(folder)
+    ours = elmo.encode_words(elmo.word_ids([words])[0]).detach().numpy()
+    assert np.abs(np.hstack([ours, ours]) - carried[1]).max() < TOLERANCE
 
 
 @pytest.mark.parametrize("format", ["native", "allennlp"])

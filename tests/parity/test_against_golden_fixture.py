@@ -1,4 +1,8 @@
-"""Our vectors against the golden set of AllenNLP's own tests, where a copy lies beside the checkout."""
+"""An extra for those who have AllenNLP's own test fixture beside the checkout: a model that others made.
+
+`test_against_allennlp.py` holds the same facts – ten batches of three rows with carried state, layer 0 of single
+words – for models of our own that everyone has.
+"""
 
 import json
 from pathlib import Path
@@ -13,7 +17,10 @@ import elmokit
 
 FIXTURE = Path(__file__).parents[2].parent / "shared" / "fixtures" / "allennlp-elmo"
 
-pytestmark = pytest.mark.skipif(not FIXTURE.is_dir(), reason="the golden set is not beside this checkout")
+pytestmark = pytest.mark.skipif(
+    not FIXTURE.is_dir(),
+    reason="AllenNLP's fixture is not in this repository; test_against_allennlp.py asserts the same without it",
+)
 
 
 @pytest.fixture(scope="module")
