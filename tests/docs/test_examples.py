@@ -2,7 +2,7 @@
 
 Each page runs from top to bottom in a folder with a tiny random model called `my-model`, a text `corpus.txt`, labelled
 words `train.conll` and `dev.conll`, and word vectors `glove.txt`.
-`elmo` commands in shell examples run too; `make` targets and `pip` commands are checked, not run.
+`elmo` and `printf` commands in shell examples run too; `make` targets are checked, and `pip` commands are not run.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import doctest
 import re
 import shlex
 import shutil
+import subprocess
 from importlib import import_module
 from pathlib import Path
 
@@ -27,7 +28,7 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 def run_shell(example: Example) -> str | None:
-    """Run the `elmo` lines and check the `make` lines; what is wrong is returned, as sybil asks."""
+    """Run the `elmo` and `printf` lines and check the `make` lines; what is wrong is returned, as sybil asks."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for line in example.parsed.splitlines():
         command, *arguments = shlex.split(line, comments=True) or [""]
@@ -35,7 +36,9 @@ def run_shell(example: Example) -> str | None:
             return f"failed: {line}"
         if command == "make" and not re.search(rf"^{arguments[0]}:", makefile, re.MULTILINE):
             return f"no such target: {line}"
-        if command not in ("elmo", "make", "pip", ""):
+        if command == "printf":
+            subprocess.run(line, shell=True, check=True)
+        if command not in ("elmo", "make", "pip", "printf", ""):
             return f"a command that this test does not know: {line}"
     return None
 
