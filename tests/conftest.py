@@ -38,6 +38,14 @@ def renames_as_on_windows() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """More threads than free cores wait for each other, and tests run side by side."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="session")
 def cpu_kernels() -> None:
     """The C++ kernels; tests of them are skipped where they cannot be built."""

@@ -1,20 +1,9 @@
-"""A model so small that a test costs milliseconds, and one thread, so that results have the same bits every time."""
-
-from collections.abc import Iterator
+"""A model so small that a test costs milliseconds."""
 
 import pytest
-import torch
 
 from elmokit.config import CharConfig, ElmoConfig, LstmConfig
 from elmokit.model import Elmo
-
-
-@pytest.fixture(autouse=True, scope="session")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from elmokit.config import CharConfig, ElmoConfig, LstmConfig
 from elmokit.pretrain.recipes import TrainConfig
@@ -53,15 +52,6 @@ def ring_sentences(count: int, seed: int) -> list[list[str]]:
             sentence[-1] = f"rare{number}"
         sentences.append(sentence)
     return sentences
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """More threads than free cores wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")
