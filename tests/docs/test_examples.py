@@ -12,6 +12,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 
@@ -22,8 +23,15 @@ from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 from elmokit.cli import main
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-SOURCES = sorted((ROOT / "src").rglob("*.py"))
+FENCED = re.compile(r"^```(?:python|bash)$", re.MULTILINE)
+
+
+def files_with(pattern: str | re.Pattern[str], paths: Iterable[Path]) -> list[Path]:
+    return sorted(path for path in paths if re.search(pattern, path.read_text(encoding="utf-8")))
+
+
+PAGES = files_with(FENCED, [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+SOURCES = files_with("    >>> ", (ROOT / "src").rglob("*.py"))
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -66,8 +74,7 @@ def evaluate(document: Document) -> int:
 def test_the_page_runs(page, desk):
     shell = CodeBlockParser(language="bash", evaluator=run_shell)
     sybil = Sybil(parsers=[PythonCodeBlockParser(doctest_optionflags=OPTIONS), shell], path=str(ROOT))
-    fenced = len(re.findall(r"^```(?:python|bash)$", page.read_text(encoding="utf-8"), re.MULTILINE))
-    assert evaluate(sybil.parse(page)) >= fenced
+    assert evaluate(sybil.parse(page)) >= len(FENCED.findall(page.read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.relative_to(ROOT / "src").as_posix())
