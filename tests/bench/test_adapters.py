@@ -291,5 +291,13 @@ class TestProcesses:
         with Child("allennlp", python=sys.executable, setup=setup) as child, moon:
             child.ask("drop")
 
-    def test_waiting_is_told_or_0(self):
-        assert seconds_without_a_core() >= 0
+    def test_waiting_is_summed_over_threads_and_0_where_linux_does_not_tell(self, tmp_path, monkeypatch):
+        def opened(path, **options):
+            (tmp_path / "schedstat").write_text(f"7 {10**9 * int(path.split('/')[4])} 3\n")
+            return (tmp_path / "schedstat").open(**options)
+
+        monkeypatch.setattr("os.listdir", lambda folder: ["1", "2"])
+        monkeypatch.setattr("builtins.open", opened)
+        assert seconds_without_a_core() == 3
+        monkeypatch.setattr("os.listdir", lambda folder: [])
+        assert seconds_without_a_core() == 0

@@ -134,8 +134,9 @@ def test_stream_takes_what_it_needs_and_no_more(elmo):
 
 
 def test_results_do_not_hold_their_batch(elmo):
-    for array in Embedder(elmo).embed(SENTENCES, layers="all"):
-        assert array.base is None and array.flags.c_contiguous
+    arrays = Embedder(elmo).embed(SENTENCES, layers="all")
+    assert len(arrays) == len(SENTENCES)
+    assert [array.base is None and array.flags.c_contiguous for array in arrays] == [True] * len(SENTENCES)
 
 
 @pytest.mark.parametrize("call", ["embed", "encode", "stream"])
@@ -163,7 +164,7 @@ def test_wrong_choices_are_refused(elmo):
     embedder = Embedder(elmo)
     with pytest.raises(LayerError, match="asked for layer 3"):
         embedder.embed([["a"]], layers=3)
-    with pytest.raises(LayerError):
+    with pytest.raises(LayerError, match="asked for layers='nothing'"):
         embedder.stream([["a"]], layers="nothing")  # at the call, not at the first vector
     with pytest.raises(InputError, match="batch_size is 0"):
         embedder.embed([["a"]], batch_size=0)
