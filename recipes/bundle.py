@@ -33,12 +33,12 @@ def main():
     if asked.mix:
         result = json.loads(asked.mix.read_text(encoding="utf-8"))
         mix = result["mixes"]["input"]
-        # A softmax gives these shares back, whatever constant is added to their logarithms.
-        checkpoint.tensors["mix.weights"] = torch.tensor([math.log(share) for share in mix["shares"]])
+        # A softmax gives these weights back, whatever constant is added to their logarithms.
+        checkpoint.tensors["mix.weights"] = torch.tensor([math.log(weight) for weight in mix["weights"]])
         checkpoint.tensors["mix.gamma"] = torch.tensor(mix["gamma"])
-        shares = ", ".join(f"{share:.3f}" for share in mix["shares"])
+        weights = ", ".join(f"{weight:.3f}" for weight in mix["weights"])
         learned = f"learned at the input of the task {result['task']}"
-        checkpoint.metadata["mix"] = f"{shares}, times {mix['gamma']:.3f}; {learned}"
+        checkpoint.metadata["mix"] = f"{weights}, times {mix['gamma']:.3f}; {learned}"
     state = Elmo.from_checkpoint(load(asked.trained)).canonical_state
     checkpoint.tensors["canonical.hidden"], checkpoint.tensors["canonical.cell"] = (part[:, :, 0] for part in state)
     save(checkpoint, asked.folder, dtype="float16", softmax_dtype="int8")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elmokit.probe.sources import ElmoSource, Source, layer_rows
+from elmokit.probe.sources import ElmoSource, VectorSource, single_layers
 
 NOUNS, VERBS = ("dog", "cat", "bank", "river", "tree"), ("runs", "sees", "barks", "waits", "sings")
 
@@ -33,11 +33,11 @@ def random_sentences(count: int, *, seed: int) -> list[list[tuple[str, str]]]:
     return [[("the", "DET"), (noun, "NOUN"), (verb, "VERB"), (".", "PUNCT")] for noun, verb in pairs]
 
 
-class Spelled(Source):
+class Spelled(VectorSource):
     """Vectors that anyone can compute: layer 0 from the word, layer 1 from the word and the one before it."""
 
     def __init__(self, dim: int = 8) -> None:
-        super().__init__(rows=layer_rows(["word", "context"]), dim=dim, key=f"spelled {dim}")
+        super().__init__(mixes=single_layers(["word", "context"]), dim=dim, key=f"spelled {dim}")
         self.calls: list[int] = []
 
     def layers(self, sentences):

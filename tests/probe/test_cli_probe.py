@@ -52,7 +52,7 @@ def test_a_probe_shows_a_table_and_writes_json(name, desk, capsys):
 
 
 def test_weights_are_shown(desk, capsys):
-    mixes = {"input": {"shares": [0.2, 0.5, 0.3], "gamma": 1.5}}
+    mixes = {"input": {"weights": [0.2, 0.5, 0.3], "gamma": 1.5}}
     (desk / "results.json").write_text(json.dumps({"task": "tag", "mixes": mixes}), encoding="utf-8")
     assert main(["probe", "weights", "results.json", "NER=results.json", "-o", "out.json"]) == 0
     lines = table_of(capsys)
@@ -124,7 +124,7 @@ def test_an_output_that_cannot_be_written_leaves_nothing(desk, capsys, monkeypat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", fails)
-    (desk / "results.json").write_text('{"task": "t", "mixes": {"a": {"shares": [1], "gamma": 1}}}')
+    (desk / "results.json").write_text('{"task": "t", "mixes": {"a": {"weights": [1], "gamma": 1}}}')
     assert main(["probe", "weights", "results.json", "-o", "out.json"]) == 1
     assert "out.json: cannot be written: No space left" in capsys.readouterr().err
     assert not list(desk.glob("*out.json*"))

@@ -10,9 +10,8 @@ import pytest
 
 from elmokit import InputError
 from elmokit.cli import main
-from elmokit.probe.drawing import _draw_bars, draw
 from elmokit.probe.peers import PeerSource
-from elmokit.probe.report import Report
+from elmokit.probe.report import Report, _draw_bars, draw
 
 
 @pytest.fixture
@@ -47,8 +46,8 @@ def test_a_table_is_drawn(report, tmp_path):
 
 def test_weights_are_drawn_as_squares(desk):
     pytest.importorskip("matplotlib", reason="the extra `viz` is not installed")
-    for task, shares in (("tag", [0.2, 0.5, 0.3]), ("infer", [0.125, 0.125, 0.75])):
-        mixes = {place: {"shares": shares, "gamma": 1.5} for place in ("input", "output")}
+    for task, weights in (("tag", [0.2, 0.5, 0.3]), ("infer", [0.125, 0.125, 0.75])):
+        mixes = {place: {"weights": weights, "gamma": 1.5} for place in ("input", "output")}
         (desk / f"{task}.json").write_text(json.dumps({"task": task, "mixes": mixes}), encoding="utf-8")
     assert main(["probe", "weights", "tag.json", "infer.json", "--picture", "weights.svg"]) == 0
     text = (desk / "weights.svg").read_text(encoding="utf-8")
@@ -77,7 +76,7 @@ def test_a_words_vector_is_the_mean_of_its_pieces(tiny_bert):
     import torch
 
     source = PeerSource(str(tiny_bert))
-    assert [row.name for row in source.rows] == ["tiny-bert 0", "tiny-bert 1", "tiny-bert 2"]
+    assert [mix.name for mix in source.mixes] == ["tiny-bert 0", "tiny-bert 1", "tiny-bert 2"]
     sentences = [["the", "dogs"], [], ["bank"]]
     arrays = source.layers(sentences)
     assert [array.shape for array in arrays] == [(3, 2, 8), (3, 0, 8), (3, 1, 8)]

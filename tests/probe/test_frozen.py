@@ -9,40 +9,40 @@ from hypothesis import strategies as st
 
 from elmokit import Embedder, InputError, OutputError
 from elmokit.probe import frozen as frozen_module
-from elmokit.probe.frozen import Span, freeze, kept_in, one_span_a_word
-from elmokit.probe.sources import ElmoSource, Row, StaticSource
+from elmokit.probe.frozen import WordSpan, freeze, open_folder, span_every_word
+from elmokit.probe.sources import ElmoSource, LayerMix, StaticSource
 
 SENTENCES = [["She", "sat", "down"], ["by"], ["the", "river", "bank", "."]]
 
 
 def test_vectors_equal_the_embedders(elmo_source, tmp_path):
-    frozen = freeze(elmo_source, SENTENCES, one_span_a_word(SENTENCES), folder=tmp_path)
-    for row, layers in zip(elmo_source.rows, (0, 1, 2, "average"), strict=True):
+    frozen = freeze(elmo_source, SENTENCES, span_every_word(SENTENCES), folder=tmp_path)
+    for mix, layers in zip(elmo_source.mixes, (0, 1, 2, "average"), strict=True):
         expected = np.concatenate(elmo_source.embedder.embed(SENTENCES, layers=layers))
-        np.testing.assert_allclose(frozen.row(row), expected, atol=2e-3, rtol=2e-3)
+        np.testing.assert_allclose(frozen.mix(mix), expected, atol=2e-3, rtol=2e-3)
 
 
-def test_the_stored_mix_is_a_row(tmp_path):
+def test_the_stored_mix_is_one_of_the_mixes(tmp_path):
     from elmokit import Elmo, ElmoConfig
 
     elmo = Elmo.random(ElmoConfig.tiny())
     elmo.mixes[0].weights.data += elmo.mixes[0].weights.data.new_tensor([0.0, 1.0, 2.0])
     elmo.save_pretrained(tmp_path / "mixed", mix=0)
     source = ElmoSource(Embedder.from_pretrained(tmp_path / "mixed"))
-    assert [row.name for row in source.rows][-2:] == ["average", "mix"]
-    frozen = freeze(source, SENTENCES, one_span_a_word(SENTENCES), folder=tmp_path)
+    assert [mix.name for mix in source.mixes][-2:] == ["average", "mix"]
+    frozen = freeze(source, SENTENCES, span_every_word(SENTENCES), folder=tmp_path)
     expected = np.concatenate(source.embedder.embed(SENTENCES, layers="mix"))
-    np.testing.assert_allclose(frozen.row(source.rows[-1]), expected, atol=2e-3, rtol=2e-3)
+    np.testing.assert_allclose(frozen.mix(source.mixes[-1]), expected, atol=2e-3, rtol=2e-3)
 
 
 def test_a_span_is_the_mean_of_its_words(spelled, tmp_path):
-    frozen = freeze(spelled, SENTENCES, [Span(2, 1, 3)], folder=tmp_path)
+    frozen = freeze(spelled, SENTENCES, [WordSpan(2, 1, 3)], folder=tmp_path)
     words_WD = spelled.layers([SENTENCES[2]])[0][0]
-    np.testing.assert_allclose(frozen.row(spelled.rows[0])[0], words_WD[1:3].mean(0), atol=2e-3)
+    np.testing.assert_allclose(frozen.mix(spelled.mixes[0])[0], words_WD[1:3].mean(0), atol=2e-3)
 
 
 def test_sentences_without_spans_are_not_read(spelled, tmp_path):
-    freeze(spelled, SENTENCES, [Span(1, 0, 1)], folder=tmp_path)
+    freeze(spelled, SENTENCES, [WordSpan(1, 0, 1)], folder=tmp_path)
     assert spelled.calls == [1]
 
 
@@ -51,7 +51,7 @@ def test_no_spans_are_legal(spelled, tmp_path):
 
 
 def test_a_complete_pass_is_not_run_again(spelled, tmp_path):
-    spans = one_span_a_word(SENTENCES)
+    spans = span_every_word(SENTENCES)
     first = freeze(spelled, SENTENCES, spans, folder=tmp_path)
     again = freeze(spelled, SENTENCES, spans, folder=tmp_path)
     assert spelled.calls == [3]
@@ -62,7 +62,7 @@ def test_a_complete_pass_is_not_run_again(spelled, tmp_path):
 
 def test_a_stopped_pass_goes_on(spelled, tmp_path, monkeypatch):
     monkeypatch.setattr(frozen_module, "BLOCK", 1)
-    spans = one_span_a_word(SENTENCES)
+    spans = span_every_word(SENTENCES)
     expected = freeze(spelled, SENTENCES, spans, folder=tmp_path / "..")
     compute = spelled.layers
 
@@ -82,7 +82,7 @@ def test_a_stopped_pass_goes_on(spelled, tmp_path, monkeypatch):
 
 
 def test_a_file_that_was_cut_is_made_anew(spelled, tmp_path):
-    spans = one_span_a_word(SENTENCES)
+    spans = span_every_word(SENTENCES)
     expected = np.array(freeze(spelled, SENTENCES, spans, folder=tmp_path).layers_LND)
     (path,) = tmp_path.glob("*.f16")
     path.write_bytes(b"too short")
@@ -92,15 +92,15 @@ def test_a_file_that_was_cut_is_made_anew(spelled, tmp_path):
 def test_vectors_that_are_no_numbers_are_refused(spelled, tmp_path, monkeypatch):
     monkeypatch.setattr(spelled, "layers", lambda sentences: [np.full((2, len(s), 8), np.nan) for s in sentences])
     with pytest.raises(InputError, match="'She' are too large or not numbers"):
-        freeze(spelled, SENTENCES, one_span_a_word(SENTENCES), folder=tmp_path)
+        freeze(spelled, SENTENCES, span_every_word(SENTENCES), folder=tmp_path)
 
 
 def test_a_folder_that_cannot_be_made_is_an_output_error(tmp_path, spelled):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="file"), kept_in(tmp_path / "file" / "inside"):
+    with pytest.raises(OutputError, match="file"), open_folder(tmp_path / "file" / "inside"):
         pass
     with pytest.raises(OutputError, match="cannot be kept"):
-        freeze(spelled, SENTENCES, one_span_a_word(SENTENCES), folder=tmp_path / "file")
+        freeze(spelled, SENTENCES, span_every_word(SENTENCES), folder=tmp_path / "file")
 
 
 def test_a_full_disk_is_an_output_error_at_once(tmp_path, spelled, monkeypatch):
@@ -109,20 +109,20 @@ def test_a_full_disk_is_an_output_error_at_once(tmp_path, spelled, monkeypatch):
 
     monkeypatch.setattr("os.posix_fallocate", is_full, raising=False)
     with pytest.raises(OutputError, match="cannot be kept there: No space left on device"):
-        freeze(spelled, SENTENCES, one_span_a_word(SENTENCES), folder=tmp_path)
+        freeze(spelled, SENTENCES, span_every_word(SENTENCES), folder=tmp_path)
     assert spelled.calls == []
 
 
 def test_a_temporary_folder_goes_away():
-    with kept_in(None) as folder:
+    with open_folder(None) as folder:
         assert folder.is_dir()
     assert not folder.exists()
 
 
 @given(st.lists(st.floats(-2, 2), min_size=2, max_size=2))
-def test_a_row_is_the_weighted_sum(weights):
+def test_a_mix_is_the_weighted_sum(weights):
     layers_LND = np.arange(12, dtype=np.float16).reshape(2, 3, 2)
-    found = frozen_module.Frozen(layers_LND).row(Row("any", tuple(weights)))
+    found = frozen_module.Frozen(layers_LND).mix(LayerMix("any", tuple(weights)))
     np.testing.assert_allclose(found, np.einsum("l,lnd->nd", weights, layers_LND.astype(np.float64)), atol=1e-4)
 
 
@@ -131,7 +131,7 @@ def test_static_vectors_fall_back_to_lower_case_and_zeros(tmp_path):
     source = StaticSource(tmp_path / "my.6B.txt", words=["Dog", "DOG", "Cat", "gone"])
     (vectors,) = source.layers([["Dog", "DOG", "Cat", "gone"]])
     np.testing.assert_array_equal(vectors, [[[3, 4], [1, 2], [5, 6], [0, 0]]])
-    assert source.rows[0].name == "my.6B"
+    assert source.mixes[0].name == "my.6B"
     assert source.knows("Cat") and not source.knows("gone")
     assert source.layers([[]])[0].shape == (1, 0, 2)
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmokit import InputError
-from elmokit.probe.pos import MOST_FREQUENT, control_tags, probe_tags
-from elmokit.probe.treebank import TaggedSentence, read_conllu
+from elmokit.probe.pos import MOST_FREQUENT, TreebankSentence, control_tags, probe_tags, read_conllu
 
 RANGES = (
     "# text = don't go\n"
@@ -29,7 +28,7 @@ RANGES = (
 )
 def test_ranges_and_empty_nodes_are_no_words(tag, expected, tmp_path):
     (tmp_path / "a.conllu").write_text(RANGES, encoding="utf-8")
-    assert read_conllu(tmp_path / "a.conllu", tag=tag) == [TaggedSentence(["do", "n't", "go"], expected)]
+    assert read_conllu(tmp_path / "a.conllu", tag=tag) == [TreebankSentence(["do", "n't", "go"], expected)]
 
 
 @pytest.mark.parametrize(
@@ -66,8 +65,8 @@ def test_control_tags_come_as_often_as_the_real_ones():
 
 def test_the_probe_finds_tags_where_they_are(desk, spelled):
     train, dev, test = (read_conllu(f"{name}.conllu") for name in ("train", "dev", "test"))
-    test.append(TaggedSentence(["horse"], ["NOUN"]))
-    test.append(TaggedSentence(["dog"], ["X"]))
+    test.append(TreebankSentence(["horse"], ["NOUN"]))
+    test.append(TreebankSentence(["dog"], ["X"]))
     report = probe_tags([spelled], train=train, dev=dev, test=test, folder=desk)
     word, context, trivial = (report.rows[name] for name in ("word", "context", MOST_FREQUENT))
     assert word["accuracy"] >= 40 / 42  # all but perhaps "horse", and the tag X, which training never saw

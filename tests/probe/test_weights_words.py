@@ -8,18 +8,18 @@ import json
 import pytest
 
 from elmokit import InputError, io
-from elmokit.probe.weights import Mix, compare_weights, read_mixes
+from elmokit.probe.weights import LearnedMix, compare_weights, read_mixes
 from elmokit.probe.words import model_vocabulary, nearest_uses, nearest_words
 
 
 def write_results(path, task="tag", name="input", **changes) -> None:
-    mix = {"shares": [0.2, 0.5, 0.3], "gamma": 1.5, **changes}
+    mix = {"weights": [0.2, 0.5, 0.3], "gamma": 1.5, **changes}
     path.write_text(json.dumps({"task": task, "mixes": {name: mix}}), encoding="utf-8")
 
 
 def test_runs_of_a_task_are_averaged(tmp_path):
     write_results(tmp_path / "1.json")
-    write_results(tmp_path / "2.json", shares=[0.4, 0.3, 0.3], gamma=0.5)
+    write_results(tmp_path / "2.json", weights=[0.4, 0.3, 0.3], gamma=0.5)
     write_results(tmp_path / "3.json", task="answer", name="output")
     report = compare_weights([mix for name in "123" for mix in read_mixes(tmp_path / f"{name}.json")])
     assert list(report.rows) == ["answer, output", "tag, input"]
@@ -29,10 +29,16 @@ def test_runs_of_a_task_are_averaged(tmp_path):
     assert report.notes == ["tag, input: mean of 2 runs, whose standard deviation is up to 0.141"]
 
 
+def test_records_of_older_versions_are_read(tmp_path):
+    """They call the weights shares, as the files of docs/results do."""
+    (tmp_path / "old.json").write_text('{"task": "tag", "mixes": {"input": {"shares": [0.25, 0.75], "gamma": 1}}}')
+    assert read_mixes(tmp_path / "old.json") == [LearnedMix("tag", "input", (0.25, 0.75), 1.0)]
+
+
 def test_tasks_can_be_renamed(tmp_path):
-    results = {"task": "tag", "mixes": {"input": {"shares": [0.5, 0.5], "gamma": 1}}}
+    results = {"task": "tag", "mixes": {"input": {"weights": [0.5, 0.5], "gamma": 1}}}
     (tmp_path / "results.json").write_text(json.dumps(results), encoding="utf-8")
-    assert read_mixes(tmp_path / "results.json", task="NER") == [Mix("NER", "input", (0.5, 0.5), 1.0)]
+    assert read_mixes(tmp_path / "results.json", task="NER") == [LearnedMix("NER", "input", (0.5, 0.5), 1.0)]
 
 
 @pytest.mark.parametrize(
@@ -41,9 +47,9 @@ def test_tasks_can_be_renamed(tmp_path):
         ("{", "expected JSON"),
         ('{"mixes": {}}', 'expected "task", a name'),
         ('{"task": "tag", "mixes": [3]}', 'expected "task", a name'),
-        ('{"task": "tag", "mixes": {"input": 3}}', 'expected a mix with "shares"'),
-        ('{"task": "tag", "mixes": {"input": {"shares": [0.2, 0.2], "gamma": 1}}}', "that sum to 1"),
-        ('{"task": "tag", "mixes": {"input": {"shares": [], "gamma": 1}}}', "that sum to 1"),
+        ('{"task": "tag", "mixes": {"input": 3}}', 'expected a mix with "weights"'),
+        ('{"task": "tag", "mixes": {"input": {"weights": [0.2, 0.2], "gamma": 1}}}', "that sum to 1"),
+        ('{"task": "tag", "mixes": {"input": {"weights": [], "gamma": 1}}}', "that sum to 1"),
     ],
 )
 def test_bad_results_are_refused(text, complaint, tmp_path):
@@ -58,7 +64,7 @@ def test_missing_and_unlike_results_are_refused(tmp_path):
     with pytest.raises(InputError, match="none of the runs"):
         compare_weights([])
     with pytest.raises(InputError, match="2 and 3 layers"):
-        compare_weights([Mix("a", "input", (0.5, 0.5), 1), Mix("a", "input", (0.5, 0.25, 0.25), 1)])
+        compare_weights([LearnedMix("a", "input", (0.5, 0.5), 1), LearnedMix("a", "input", (0.5, 0.25, 0.25), 1)])
 
 
 def test_words_with_like_spelling_are_near(elmo_source):
@@ -85,7 +91,7 @@ def test_uses_in_context_pass_over_the_sentence_itself(elmo_source, tmp_path):
     asked = ["the", "river", "bank", "."]
     text = [asked, ["the", "river", "bank", "!"], ["my", "bank", "lends"]]
     found = nearest_uses(elmo_source.embedder, asked, 2, text, folder=tmp_path, top=2)
-    assert list(found) == [row.name for row in elmo_source.rows]
+    assert list(found) == [mix.name for mix in elmo_source.mixes]
     for uses in found.values():
         assert (uses[0].words, uses[0].place) == (text[1], 2)
     assert [use.cosine for use in found["layer 0 (characters)"]] == pytest.approx([1, 1], abs=1e-3)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from elmokit import InputError
-from elmokit.probe.frozen import Span
+from elmokit.probe.frozen import WordSpan
 from elmokit.probe.sense_data import Instance, WordNet, read_sense_texts, read_wordnet
 from elmokit.probe.wsd import FIRST_SENSE, SenseMeans, f1_by_set, probe_senses
 from elmokit.text.labelled import Problems
@@ -15,21 +15,23 @@ MONEY, RIVER = "bank%1:14:00::", "bank%1:17:01::"
 
 
 def instance(*senses: str, lemma: str = "bank", dataset: str = "a") -> Instance:
-    return Instance(dataset, Span(0, 0, 1), lemma, "NOUN", senses)
+    return Instance(dataset, WordSpan(0, 0, 1), lemma, "NOUN", senses)
 
 
 def test_semcor_is_read_with_expressions_taken_apart(desk):
     text = read_sense_texts(["semcor.jsonl"])
     assert text.sentences[1] == ["river", "bank", "took", "place"]
-    assert text.instances[2] == Instance("semcor.jsonl", Span(1, 2, 4), "take_place", "VERB", ("take_place%2:30:00::",))
+    assert text.instances[2] == Instance(
+        "semcor.jsonl", WordSpan(1, 2, 4), "take_place", "VERB", ("take_place%2:30:00::",)
+    )
 
 
 def test_raganato_is_read_with_its_keys(desk):
     text = read_sense_texts(["little.data.xml"])
     assert text.sentences == [["The", "bank", "took", "place", "."]]
     assert text.instances == [
-        Instance("little", Span(0, 1, 2), "bank", "NOUN", (MONEY,)),
-        Instance("little", Span(0, 2, 4), "take_place", "VERB", ("take_place%2:30:00::", "other%2:30:00::")),
+        Instance("little", WordSpan(0, 1, 2), "bank", "NOUN", (MONEY,)),
+        Instance("little", WordSpan(0, 2, 4), "take_place", "VERB", ("take_place%2:30:00::", "other%2:30:00::")),
     ]
 
 
@@ -137,7 +139,7 @@ def test_wordnets_order_decides_between_means_that_are_equally_near(first, vecto
 def test_the_probe_finds_senses_and_backs_off(desk, spelled):
     train, test, wordnet = read_sense_texts(["semcor.jsonl"]), read_sense_texts(["little.data.xml"]), None
     wordnet = read_wordnet("index.sense")
-    test.instances.append(Instance("little", Span(0, 0, 1), "dog", "NOUN", ("dog%1:05:00::",)))
+    test.instances.append(Instance("little", WordSpan(0, 0, 1), "dog", "NOUN", ("dog%1:05:00::",)))
     test.instances.sort(key=lambda one: one.span)
     report = probe_senses([spelled], train=train, test=test, wordnet=wordnet, folder=desk)
     assert report.rows[FIRST_SENSE]["ALL"] == pytest.approx(2 / 3)  # the first sense of bank is the river's

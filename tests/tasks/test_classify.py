@@ -41,15 +41,15 @@ def test_padding_changes_nothing(attends):
     model = classifier(attends=attends).eval()
     together = model.predict([*EXAMPLES, LabelledSentence(words=())])
     for example, prediction in zip(EXAMPLES, together, strict=False):
-        assert model.predict([example])[0]["shares"] == pytest.approx(prediction["shares"], abs=1e-5)
-    assert all(sum(each["shares"].values()) == pytest.approx(1) for each in together)
+        assert model.predict([example])[0]["probabilities"] == pytest.approx(prediction["probabilities"], abs=1e-5)
+    assert all(sum(each["probabilities"].values()) == pytest.approx(1) for each in together)
 
 
 def test_what_it_shows():
     model = classifier()
     example = model.example_of("Man bites dog.", segmenter=RuleSegmenter())
     assert example.words == ("Man", "bites", "dog", ".")
-    shown = model.show(example, {"label": "news", "shares": {"news": 0.75, "common": 0.25}})
+    shown = model.show(example, {"label": "news", "probabilities": {"news": 0.75, "common": 0.25}})
     assert shown == "news\t0.750\tMan bites dog ."
     with pytest.raises(InputError, match="no words"):
         model.example_of("", segmenter=RuleSegmenter())

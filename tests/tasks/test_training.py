@@ -155,7 +155,7 @@ def test_a_biLM_that_learns_goes_along(tmp_path, random_model):
     assert model.inputs.elmo.fingerprint != before
     again = load_task(tmp_path / "out", device="cpu")
     for one, other in zip(again.predict_all(EXAMPLES), model.predict_all(EXAMPLES), strict=True):
-        assert one["shares"] == pytest.approx(other["shares"], abs=1e-5)
+        assert one["probabilities"] == pytest.approx(other["probabilities"], abs=1e-5)
 
 
 def test_layers_join_from_the_top_down(random_model):

@@ -22,7 +22,7 @@ from elmokit.commands.base import DEFAULT_MODEL, Command, Model, Precision, say,
 if TYPE_CHECKING:
     from elmokit.embed.embedder import Embedder
     from elmokit.probe.report import Report
-    from elmokit.probe.sources import Source
+    from elmokit.probe.sources import VectorSource
     from elmokit.text.labelled import Problems
 
 __all__ = ["PROBES", "PROBE_SUMMARY"]
@@ -60,8 +60,7 @@ class _Reporting(Command):
             check_picture(self.picture)
 
     def _finish(self, report: Report, began: float, *, columns: list[str] | None = None) -> None:
-        from elmokit.probe.drawing import draw
-        from elmokit.probe.report import versions, write_json
+        from elmokit.probe.report import draw, versions, write_json
 
         for line in report.lines():
             say(line)
@@ -93,13 +92,13 @@ class _LayerProbe(_Reporting):
 
         return Problems(skips=self.skip_bad)
 
-    def _sources(self, sentences: Sequence[Sequence[str]]) -> list[Source]:
+    def _sources(self, sentences: Sequence[Sequence[str]]) -> list[VectorSource]:
         """The model, the word vectors and the transformer, those that were asked for."""
         from elmokit.embed.embedder import Embedder
         from elmokit.probe.sources import ElmoSource, StaticSource
 
         embedder = Embedder.from_pretrained(self.model, precision=self.precision)
-        sources: list[Source] = [ElmoSource(embedder)]
+        sources: list[VectorSource] = [ElmoSource(embedder)]
         if self.vectors is not None:
             static = StaticSource(self.vectors, words={word for words in sentences for word in words})
             sources.insert(0, static)
@@ -137,9 +136,8 @@ class Pos(_LayerProbe):
     def run(self) -> None:
         """Read the treebanks, probe each row and show the table."""
         from elmokit.devices import find_device
-        from elmokit.probe.frozen import kept_in
-        from elmokit.probe.pos import probe_tags
-        from elmokit.probe.treebank import read_conllu
+        from elmokit.probe.frozen import open_folder
+        from elmokit.probe.pos import probe_tags, read_conllu
 
         began = time.perf_counter()
         self._check_outputs()
@@ -148,7 +146,7 @@ class Pos(_LayerProbe):
         dev = None if self.dev is None else read_conllu(self.dev, tag=self.tag, problems=problems)
         _tell_of(problems)
         sources = self._sources([sentence.words for sentence in (*train, *test, *(dev or ()))])
-        with kept_in(self.keep) as folder:
+        with open_folder(self.keep) as folder:
             report = probe_tags(
                 sources,
                 train=train,
@@ -183,7 +181,7 @@ class Wsd(_LayerProbe):
 
     def run(self) -> None:
         """Read the texts, score each row and show the table."""
-        from elmokit.probe.frozen import kept_in
+        from elmokit.probe.frozen import open_folder
         from elmokit.probe.sense_data import read_sense_texts, read_wordnet
         from elmokit.probe.wsd import ALL, probe_senses
 
@@ -194,7 +192,7 @@ class Wsd(_LayerProbe):
         train, test = (read_sense_texts(paths, problems) for paths in ([self.train], self.test))
         _tell_of(problems)
         sources = self._sources(train.sentences + test.sentences)
-        with kept_in(self.keep) as folder:
+        with open_folder(self.keep) as folder:
             report = probe_senses(sources, train=train, test=test, wordnet=wordnet, folder=folder, progress=_progress)
         self._finish(report, began, columns=[ALL])
 
@@ -217,7 +215,7 @@ class Wic(_LayerProbe):
     def run(self) -> None:
         """Read the pairs, score each row and show the table."""
         from elmokit.devices import find_device
-        from elmokit.probe.frozen import kept_in
+        from elmokit.probe.frozen import open_folder
         from elmokit.probe.wic import probe_wic, read_wic
 
         began = time.perf_counter()
@@ -226,7 +224,7 @@ class Wic(_LayerProbe):
         train, dev = (read_wic(self.data, part, problems) for part in ("train", "dev"))
         _tell_of(problems)
         sources = self._sources([words for pair in (*train, *dev) for words in pair.sentences])
-        with kept_in(self.keep) as folder:
+        with open_folder(self.keep) as folder:
             report = probe_wic(
                 sources,
                 train=train,
@@ -254,7 +252,7 @@ class Similarity(_LayerProbe):
     def run(self) -> None:
         """Read the pairs, score each row and show the table."""
         from elmokit.errors import InputError
-        from elmokit.probe.frozen import kept_in
+        from elmokit.probe.frozen import open_folder
         from elmokit.probe.similarity import probe_similarity, read_rated_pairs
 
         began = time.perf_counter()
@@ -265,7 +263,7 @@ class Similarity(_LayerProbe):
         if len(sets) < max(len(self.files), 1):
             raise InputError("expected at least one FILE, and different names: they become the columns of the table")
         sources = self._sources([pair[:2] for pairs in sets.values() for pair in pairs])
-        with kept_in(self.keep) as folder:
+        with open_folder(self.keep) as folder:
             report = probe_similarity(sources, sets, folder=folder, progress=_progress)
         self._finish(report, began)
 
@@ -357,7 +355,7 @@ class Words(Command):
 
     def _in_context(self, embedder: Embedder, sentence: str, text: str) -> None:
         from elmokit.errors import InputError
-        from elmokit.probe.frozen import kept_in
+        from elmokit.probe.frozen import open_folder
         from elmokit.probe.words import nearest_uses
         from elmokit.text.files import LineReader
         from elmokit.text.segmenters import words
@@ -369,7 +367,7 @@ class Words(Command):
             raise InputError(f"expected {self.words[0]!r} as a word of the sentence, found {' '.join(asked)!r}")
         segmenter = embedder.segmenter
         searched = [[word.text for word in part] for line in LineReader([text]) for part in segmenter(line.text())]
-        with kept_in(None) as folder:
+        with open_folder(None) as folder:
             found = nearest_uses(embedder, asked, asked.index(self.words[0]), searched, folder=folder, top=self.top)
         for name, uses in found.items():
             say(name)

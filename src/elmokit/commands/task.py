@@ -125,8 +125,8 @@ class TaskTrain(Command):
             if scores:
                 say(_scores_line(name, scores))
         for place, mix in results.mixes.items():
-            shares = " ".join(f"{share:.2f}" for share in mix["shares"])
-            say(f"ELMo at the {place}: layers {shares}, gamma {mix['gamma']:.2f}")
+            weights = " ".join(f"{weight:.2f}" for weight in mix["weights"])
+            say(f"ELMo at the {place}: layers {weights}, gamma {mix['gamma']:.2f}")
         best = f"epoch {results.best_epoch} of {len(results.history)} was the best"
         say(f"{self.destination}: {best}, {results.seconds:.0f} s")
 

@@ -1,8 +1,8 @@
-"""Vectors of spans, computed once and kept on disk, so that every row of every probe reads the same pass.
+"""Vectors of spans, computed once and kept on disk, so that every mix of every probe reads the same pass.
 
 Arrives: a source, sentences, and the spans that are wanted of them (a word, or the words of an expression). Leaves: a
-`Frozen`, a memory-mapped float16 array (layers, spans, dim), one vector a span, the mean of its words. In a folder
-that is kept, a pass that was stopped goes on where it stopped, and one that is complete is not run again.
+`Frozen`, a memory-mapped float16 array (layers, spans, dim), one vector per span, the mean of its words. In a folder
+that is kept, a pass that was stopped continues where it stopped, and one that is complete is not run again.
 
 Shapes: L layers, N spans, W words, D width.
 """
@@ -14,7 +14,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,15 +25,15 @@ import numpy as np
 
 from elmokit.errors import InputError, OutputError
 from elmokit.io.atomic import replace_text
-from elmokit.probe.sources import Row, Source
+from elmokit.probe.sources import LayerMix, VectorSource
 
-__all__ = ["Frozen", "Span", "freeze", "kept_in", "one_span_a_word"]
+__all__ = ["Frozen", "WordSpan", "each_mix", "freeze", "open_folder", "span_every_word"]
 
 BLOCK = 1024  # sentences between two notes of how far a pass has come
 LARGEST = float(np.finfo(np.float16).max)
 
 
-class Span(NamedTuple):
+class WordSpan(NamedTuple):
     """Words `start` to `stop` (left out) of a sentence."""
 
     sentence: int
@@ -55,27 +55,27 @@ class Frozen:
         """N."""
         return self.layers_LND.shape[1]
 
-    def row(self, row: Row) -> np.ndarray:
-        """(N, D) float32: the weighted sum of layers that the row stands for."""
+    def mix(self, mix: LayerMix) -> np.ndarray:
+        """(N, D) float32: the weighted sum of layers; layers of factor 0 are not read from the disk."""
         total_ND = np.zeros(self.layers_LND.shape[1:], np.float32)
-        for layer_ND, weight in zip(self.layers_LND, row.weights, strict=True):
-            if weight:
-                total_ND += np.float32(weight) * layer_ND
+        for layer_ND, factor in zip(self.layers_LND, mix.factors, strict=True):
+            if factor:
+                total_ND += np.float32(factor) * layer_ND
         return total_ND
 
 
-def one_span_a_word(sentences: Sequence[Sequence[str]]) -> list[Span]:
+def span_every_word(sentences: Sequence[Sequence[str]]) -> list[WordSpan]:
     """Every word of every sentence.
 
     Example:
-        >>> one_span_a_word([["a", "b"], ["c"]])
-        [Span(sentence=0, start=0, stop=1), Span(sentence=0, start=1, stop=2), Span(sentence=1, start=0, stop=1)]
+        >>> span_every_word([["a"], ["b"]])
+        [WordSpan(sentence=0, start=0, stop=1), WordSpan(sentence=1, start=0, stop=1)]
     """
-    return [Span(number, place, place + 1) for number, words in enumerate(sentences) for place in range(len(words))]
+    return [WordSpan(number, place, place + 1) for number, words in enumerate(sentences) for place in range(len(words))]
 
 
 @contextmanager
-def kept_in(folder: Path | None) -> Iterator[Path]:
+def open_folder(folder: Path | None) -> Iterator[Path]:
     """The folder to keep vectors in, made if need be; without one, a temporary folder that goes away."""
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="elmo-probe-", ignore_cleanup_errors=True) as temporary:
@@ -88,7 +88,9 @@ def kept_in(folder: Path | None) -> Iterator[Path]:
     yield folder
 
 
-def freeze(source: Source, sentences: Sequence[Sequence[str]], spans: Sequence[Span], *, folder: Path) -> Frozen:
+def freeze(
+    source: VectorSource, sentences: Sequence[Sequence[str]], spans: Sequence[WordSpan], *, folder: Path
+) -> Frozen:
     """The vectors of spans, computed unless `folder` holds them.
 
     Arguments:
@@ -115,6 +117,28 @@ def freeze(source: Source, sentences: Sequence[Sequence[str]], spans: Sequence[S
     return Frozen(np.memmap(path, np.float16, "r", shape=shape))
 
 
+def each_mix(
+    sources: Sequence[VectorSource],
+    parts: Sequence[tuple[Sequence[Sequence[str]], Sequence[WordSpan]]],
+    *,
+    folder: Path,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Iterator[tuple[VectorSource, str, list[np.ndarray]]]:
+    """Every mix of every source: the source, the mix's name, and the vectors (N, D) of each part.
+
+    Arguments:
+        sources: what to probe.
+        parts: sentences with their spans, such as those to learn from and those to be scored on.
+        folder: where the vectors are kept.
+        progress: told the name of each mix before it is probed.
+    """
+    for source in sources:
+        frozen = [freeze(source, sentences, spans, folder=folder) for sentences, spans in parts]
+        for mix in source.mixes:
+            progress(mix.name)
+            yield source, mix.name, [part.mix(mix) for part in frozen]
+
+
 def _reserve(path: Path, shape: tuple[int, ...]) -> None:
     """Take the room on the disk now: a full one, met while writing to mapped memory, would end the process."""
     with path.open("wb") as file:
@@ -134,9 +158,9 @@ def _sentences_done(path: Path, note: Path, shape: tuple[int, ...]) -> int:
 
 def _fill(
     layers_LND: np.memmap,
-    source: Source,
+    source: VectorSource,
     sentences: Sequence[Sequence[str]],
-    spans: Sequence[Span],
+    spans: Sequence[WordSpan],
     *,
     done: int,
     note: Path,
@@ -166,7 +190,7 @@ def _fill(
             bar.update(end - begin)
 
 
-def _spans_before(end: int, spans: Sequence[Span], place: int) -> list[Span]:
+def _spans_before(end: int, spans: Sequence[WordSpan], place: int) -> list[WordSpan]:
     stop = place
     while stop < len(spans) and spans[stop].sentence < end:
         stop += 1

@@ -94,7 +94,7 @@ def fit(
     bias_K = torch.zeros(num_labels, device=device)
     best, best_accuracy = None, -1.0
     for strength in strengths:
-        weight_DK, bias_K = _fitted(scaled_ND, targets_N, weight_DK, bias_K, strength)
+        weight_DK, bias_K = _minimise(scaled_ND, targets_N, weight_DK, bias_K, strength)
         probe = LinearProbe(mean_D, scale_D, weight_DK, bias_K, strength)
         accuracy = probe.accuracy(dev_vectors, dev_labels)
         if accuracy > best_accuracy:
@@ -105,7 +105,7 @@ def fit(
     return best
 
 
-def _fitted(
+def _minimise(
     scaled_ND: Tensor, targets_N: Tensor, weight_DK: Tensor, bias_K: Tensor, strength: float
 ) -> tuple[Tensor, Tensor]:
     weight_DK, bias_K = (part.clone().requires_grad_() for part in (weight_DK, bias_K))

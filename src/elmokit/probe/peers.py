@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from elmokit.errors import InputError, MissingExtra
-from elmokit.probe.sources import Source, layer_rows
+from elmokit.probe.sources import VectorSource, single_layers
 
 __all__ = ["PeerSource"]
 
@@ -28,7 +28,7 @@ BATCH = 32
 LONGEST = 128  # words of a window; MiniLM reads 512 pieces, and most words are one
 
 
-class PeerSource(Source):
+class PeerSource(VectorSource):
     """The layers of a transformer, its table of pieces as layer 0.
 
     Arguments:
@@ -50,11 +50,11 @@ class PeerSource(Source):
         if not self._tokeniser.is_fast:
             raise InputError(f"{folder}: its tokeniser does not tell which piece is of which word; use a fast one")
         config = self._model.config
-        rows = layer_rows([f"{Path(name).name} {number}" for number in range(config.num_hidden_layers + 1)])
+        mixes = single_layers([f"{Path(name).name} {number}" for number in range(config.num_hidden_layers + 1)])
         digest = hashlib.sha256()
         for key, value in sorted(self._model.state_dict().items()):
             digest.update(key.encode() + value.cpu().contiguous().numpy().tobytes())
-        super().__init__(rows=rows, dim=config.hidden_size, key=digest.hexdigest())
+        super().__init__(mixes=mixes, dim=config.hidden_size, key=digest.hexdigest())
 
     def layers(self, sentences: Sequence[Sequence[str]]) -> list[np.ndarray]:
         """The hidden states; sentences of like length run together."""

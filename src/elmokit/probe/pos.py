@@ -10,30 +10,68 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from os import PathLike
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from elmokit.errors import InputError
-from elmokit.probe.frozen import Frozen, freeze, one_span_a_word
+from elmokit.probe.frozen import each_mix, span_every_word
 from elmokit.probe.linear import fit
 from elmokit.probe.report import Report
-from elmokit.probe.sources import Source
-from elmokit.probe.treebank import TaggedSentence
+from elmokit.probe.sources import VectorSource
+from elmokit.text.conllu import word_columns
+from elmokit.text.labelled import Problems, blocks, text_lines
 
-__all__ = ["MOST_FREQUENT", "control_tags", "probe_tags"]
+__all__ = ["MOST_FREQUENT", "NO_VALUE", "TreebankSentence", "control_tags", "probe_tags", "read_conllu"]
 
 MOST_FREQUENT = "most frequent tag"
 UNSEEN = "unseen words"
 HELD_OUT_EVERY = 10
+NO_VALUE = "_"
+
+
+class TreebankSentence(NamedTuple):
+    """The words of a sentence and their tags."""
+
+    words: list[str]
+    tags: list[str]
+
+
+def read_conllu(
+    path: str | PathLike[str], *, tag: str = "UPOS", problems: Problems | None = None
+) -> list[TreebankSentence]:
+    r"""The sentences of a file.
+
+    Arguments:
+        path: a CoNLL-U file in UTF-8; plain or packed.
+        tag: `"UPOS"`, `"XPOS"`, or a feature such as `"Number"`, whose tag is `_` for words without it.
+        problems: what happens to sentences with a wrong line.
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("a.conllu").write_text("1\tDogs\tdog\tNOUN\tNNS\tNumber=Plur\t0\troot\t_\t_\n")
+        >>> read_conllu("a.conllu", tag="Number")
+        [TreebankSentence(words=['Dogs'], tags=['Plur'])]
+    """
+    problems = problems or Problems()
+    tag = tag.upper() if tag.upper() in ("UPOS", "XPOS") else tag
+    sentences: list[TreebankSentence] = []
+    for lines in blocks(text_lines(path, problems)):
+        words = word_columns(path, lines, problems)
+        if words:
+            sentences.append(TreebankSentence([columns[1] for columns in words], [_tag(each, tag) for each in words]))
+    _check(path, sentences, tag, problems)
+    return sentences
 
 
 def probe_tags(
-    sources: Sequence[Source],
+    sources: Sequence[VectorSource],
     *,
-    train: Sequence[TaggedSentence],
-    test: Sequence[TaggedSentence],
-    dev: Sequence[TaggedSentence] | None = None,
+    train: Sequence[TreebankSentence],
+    test: Sequence[TreebankSentence],
+    dev: Sequence[TreebankSentence] | None = None,
     tag: str = "UPOS",
     seed: int = 0,
     folder: Path,
@@ -81,29 +119,22 @@ def probe_tags(
         },
         baseline=MOST_FREQUENT,
     )
-    report.rows[MOST_FREQUENT] = _numbers(
+    report.rows[MOST_FREQUENT] = _score(
         _most_frequent(words[0], gold[0], words[2]) == gold[2],
         is_unseen,
         _most_frequent(words[0], control[0], words[2]) == control[2],
     )
-    for source in sources:
-        frozen = [_frozen(source, part, folder) for part in parts]
-        for row in source.rows:
-            progress(row.name)
-            train_ND, dev_MD, test_TD = (part.row(row) for part in frozen)
-            right = []
-            for name, target in (("tags", gold), ("control", control)):
-                probe = fit(
-                    train_ND,
-                    target[0],
-                    num_labels=len(labels),
-                    dev_vectors=dev_MD,
-                    dev_labels=target[1],
-                    device=device,
-                )
-                right.append(probe.predict(test_TD) == target[2])
-                report.facts["strengths"].setdefault(row.name, {})[name] = probe.strength
-            report.rows[row.name] = _numbers(right[0], is_unseen, right[1])
+    sentences = [[sentence.words for sentence in part] for part in parts]
+    spans = [(part, span_every_word(part)) for part in sentences]
+    for _, name, (train_ND, dev_MD, test_TD) in each_mix(sources, spans, folder=folder, progress=progress):
+        right = []
+        for kind, target in (("tags", gold), ("control", control)):
+            probe = fit(
+                train_ND, target[0], num_labels=len(labels), dev_vectors=dev_MD, dev_labels=target[1], device=device
+            )
+            right.append(probe.predict(test_TD) == target[2])
+            report.facts["strengths"].setdefault(name, {})[kind] = probe.strength
+        report.rows[name] = _score(right[0], is_unseen, right[1])
     if missing := int((gold[2] == -1).sum()):
         report.notes.append(f"{missing} test words have a tag that the training part has not: they count as wrong")
     report.notes.append(
@@ -125,12 +156,7 @@ def control_tags(words: Sequence[str], labels_N: np.ndarray, *, seed: int) -> di
     return dict(zip(distinct, drawn.tolist(), strict=True))
 
 
-def _frozen(source: Source, part: Sequence[TaggedSentence], folder: Path) -> Frozen:
-    sentences = [sentence.words for sentence in part]
-    return freeze(source, sentences, one_span_a_word(sentences), folder=folder)
-
-
-def _numbers(is_right: np.ndarray, is_unseen: np.ndarray, control_is_right: np.ndarray) -> dict[str, float]:
+def _score(is_right: np.ndarray, is_unseen: np.ndarray, control_is_right: np.ndarray) -> dict[str, float]:
     accuracy, control = float(is_right.mean()), float(control_is_right.mean())
     unseen = float(is_right[is_unseen].mean()) if is_unseen.any() else float("nan")
     return {"accuracy": accuracy, UNSEEN: unseen, "control": control, "selectivity": accuracy - control}
@@ -144,3 +170,25 @@ def _most_frequent(words: Sequence[str], labels_N: np.ndarray, asked: Sequence[s
     commonest = Counter(labels_N.tolist()).most_common(1)[0][0]
     best = {word: counter.most_common(1)[0][0] for word, counter in counts.items()}
     return np.array([best.get(word, commonest) for word in asked])
+
+
+def _tag(fields: Sequence[str], tag: str) -> str:
+    if tag == "UPOS":
+        return fields[3]
+    if tag == "XPOS":
+        return fields[4]
+    for feature in fields[5].split("|"):
+        name, _, value = feature.partition("=")
+        if name == tag:
+            return value
+    return NO_VALUE
+
+
+def _check(path: str | PathLike[str], sentences: Sequence[TreebankSentence], tag: str, problems: Problems) -> None:
+    if not sentences:
+        skipped = f" ({problems.summary()})" if problems.num_bad else ""
+        raise InputError(f"{path}: expected sentences in CoNLL-U, found none{skipped}")
+    if all(value == NO_VALUE for sentence in sentences for value in sentence.tags):
+        raise InputError(
+            f"{path}: no word has a value of {tag}; use UPOS, XPOS if the treebank has one, or a feature such as Number"
+        )

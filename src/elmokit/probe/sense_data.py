@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from xml.parsers import expat
 
 from elmokit.errors import InputError
-from elmokit.probe.frozen import Span
+from elmokit.probe.frozen import WordSpan
 from elmokit.text.files import PACKED_SUFFIXES, Line, LineReader
 from elmokit.text.labelled import Problems
 
@@ -31,7 +31,7 @@ class Instance(NamedTuple):
     """One annotated word or expression: which set it is of, where it stands, what it may mean."""
 
     dataset: str
-    span: Span
+    span: WordSpan
     lemma: str
     pos: str
     senses: tuple[str, ...]
@@ -155,7 +155,7 @@ def _read_jsonl(path: Path, problems: Problems) -> SenseText:
 
 def _read_sentence(line: Line, dataset: str, number: int) -> tuple[list[str], list[Instance]]:
     """The words of a line of JSON, and the instances among them."""
-    tokens, senses = _checked_sentence(line.text(), line.place)
+    tokens, senses = _check_sentence(line.text(), line.place)
     words: list[str] = []
     instances: list[Instance] = []
     for token, keys in zip(tokens, senses, strict=True):
@@ -163,11 +163,11 @@ def _read_sentence(line: Line, dataset: str, number: int) -> tuple[list[str], li
         words += _words_of(token)
         if keys:
             (lemma, pos), *_ = [_lemma_and_pos(key, line.place) for key in keys]
-            instances.append(Instance(dataset, Span(number, start, len(words)), lemma, pos, tuple(keys)))
+            instances.append(Instance(dataset, WordSpan(number, start, len(words)), lemma, pos, tuple(keys)))
     return words, instances
 
 
-def _checked_sentence(raw: str, place: str) -> tuple[list[str], list[list[str] | None]]:
+def _check_sentence(raw: str, place: str) -> tuple[list[str], list[list[str] | None]]:
     try:
         values: Any = json.loads(raw)
     except ValueError as problem:
@@ -264,7 +264,7 @@ class _RaganatoReader:
         start = len(words)
         words += _words_of("".join(self._pieces))
         if self._instance is not None:
-            span = Span(len(self.text.sentences) - 1, start, len(words))
+            span = WordSpan(len(self.text.sentences) - 1, start, len(words))
             identity, lemma, pos = (self._instance[name] for name in ("id", "lemma", "pos"))
             # In ALL.data.xml an id begins with the set that the instance is from: senseval2.d000.s000.t000.
             parts = identity.split(".")

@@ -17,9 +17,9 @@ import numpy as np
 
 from elmokit.errors import InputError
 from elmokit.probe.cosines import pair_cosines
-from elmokit.probe.frozen import freeze, one_span_a_word
+from elmokit.probe.frozen import each_mix, span_every_word
 from elmokit.probe.report import Report
-from elmokit.probe.sources import Source, StaticSource
+from elmokit.probe.sources import StaticSource, VectorSource
 from elmokit.text.files import LineReader
 from elmokit.text.labelled import Problems
 
@@ -56,7 +56,7 @@ def read_rated_pairs(path: str | PathLike[str], problems: Problems | None = None
 
 
 def probe_similarity(
-    sources: Sequence[Source],
+    sources: Sequence[VectorSource],
     sets: dict[str, list[RatedPair]],
     *,
     folder: Path,
@@ -73,19 +73,16 @@ def probe_similarity(
     words = sorted({word for pairs in sets.values() for pair in pairs for word in (pair.first, pair.second)})
     place_of = {word: place for place, word in enumerate(words)}
     sentences = [[word] for word in words]
-    for source in sources:
-        frozen = freeze(source, sentences, one_span_a_word(sentences), folder=folder)
-        for row in source.rows:
-            progress(row.name)
-            vectors_ND = frozen.row(row)
-            numbers = report.rows.setdefault(row.name, {})
-            for name, pairs in sets.items():
-                kept = [pair for pair in pairs if _is_known(source, pair)]
-                first, second = ([place_of[words[side]] for *words, _ in kept] for side in (0, 1))
-                cosines_N = pair_cosines(vectors_ND[first], vectors_ND[second])
-                numbers[name] = spearman(cosines_N, np.array([pair.rating for pair in kept]))
-                if len(kept) < len(pairs):
-                    report.notes.append(f"{row.name} has both words of {len(kept):,} of {len(pairs):,} pairs in {name}")
+    parts = [(sentences, span_every_word(sentences))]
+    for source, row, (vectors_ND,) in each_mix(sources, parts, folder=folder, progress=progress):
+        numbers = report.rows.setdefault(row, {})
+        for name, pairs in sets.items():
+            kept = [pair for pair in pairs if _is_known(source, pair)]
+            first, second = ([place_of[words[side]] for *words, _ in kept] for side in (0, 1))
+            cosines_N = pair_cosines(vectors_ND[first], vectors_ND[second])
+            numbers[name] = spearman(cosines_N, np.array([pair.rating for pair in kept]))
+            if len(kept) < len(pairs):
+                report.notes.append(f"{row} has both words of {len(kept):,} of {len(pairs):,} pairs in {name}")
     return report
 
 
@@ -104,7 +101,7 @@ def spearman(first_N: np.ndarray, second_N: np.ndarray) -> float:
     return round(float(centred[0] @ centred[1]) / (lengths[0] * lengths[1]), 12)
 
 
-def _is_known(source: Source, pair: RatedPair) -> bool:
+def _is_known(source: VectorSource, pair: RatedPair) -> bool:
     return not isinstance(source, StaticSource) or (source.knows(pair.first) and source.knows(pair.second))
 
 

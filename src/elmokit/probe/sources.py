@@ -1,7 +1,7 @@
 """Where vectors come from: the layers of an ELMo, or word vectors without context.
 
-Sentences in words arrive; (layers, words, dim) a sentence leaves, whatever the source. A source also names its rows:
-the weighted sums of its layers that a probe compares.
+Sentences in words arrive; one array (layers, words, dim) per sentence leaves, whatever the source. A source also names
+its mixes: the weighted sums of its layers that a probe compares, one row of its table each.
 
 Shapes: L layers, W words, D width, V words of a table.
 """
@@ -9,7 +9,6 @@ Shapes: L layers, W words, D width, V words of a table.
 from __future__ import annotations
 
 import hashlib
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from os import PathLike
@@ -19,62 +18,61 @@ from typing import NamedTuple
 import numpy as np
 
 from elmokit.embed.embedder import Embedder
-from elmokit.embed.manifest import job_manifest
 from elmokit.errors import InputError
 from elmokit.text.files import PACKED_SUFFIXES
 from elmokit.text.word_vectors import read_vectors
 
-__all__ = ["ElmoSource", "Row", "Source", "StaticSource", "layer_rows"]
+__all__ = ["ElmoSource", "LayerMix", "StaticSource", "VectorSource", "single_layers"]
 
 
-class Row(NamedTuple):
-    """One row of a table: a name, and the weight of each layer in its vectors."""
+class LayerMix(NamedTuple):
+    """A weighted sum of layers: its name in tables, and the factor of each layer."""
 
     name: str
-    weights: tuple[float, ...]
+    factors: tuple[float, ...]
 
 
-class Source(ABC):
-    """Something that gives each word of a sentence a vector a layer.
+class VectorSource(ABC):
+    """Something that gives each word of a sentence one vector per layer.
 
     Arguments:
-        rows: what probes compare.
+        mixes: what probes compare.
         dim: D, the width of a vector.
         key: different whenever the vectors could be; files of vectors are named after it.
     """
 
-    def __init__(self, *, rows: Sequence[Row], dim: int, key: str) -> None:
-        self.rows = list(rows)
+    def __init__(self, *, mixes: Sequence[LayerMix], dim: int, key: str) -> None:
+        self.mixes = list(mixes)
         self.dim = dim
         self.key = key
 
     @property
     def num_layers(self) -> int:
         """L."""
-        return len(self.rows[0].weights)
+        return len(self.mixes[0].factors)
 
     @abstractmethod
     def layers(self, sentences: Sequence[Sequence[str]]) -> list[np.ndarray]:
-        """One array (L, W, D) a sentence, in the same order."""
+        """One array (L, W, D) per sentence, in the same order."""
 
 
-def layer_rows(names: Sequence[str]) -> list[Row]:
-    """A row for each layer alone.
+def single_layers(names: Sequence[str]) -> list[LayerMix]:
+    """Each layer alone.
 
     Example:
-        >>> layer_rows(["layer 0", "layer 1"])[1]
-        Row(name='layer 1', weights=(0.0, 1.0))
+        >>> single_layers(["layer 0", "layer 1"])[1]
+        LayerMix(name='layer 1', factors=(0.0, 1.0))
     """
-    return [Row(name, tuple(float(one == other) for other in range(len(names)))) for one, name in enumerate(names)]
+    return [LayerMix(name, tuple(float(one == other) for other in range(len(names)))) for one, name in enumerate(names)]
 
 
-class ElmoSource(Source):
+class ElmoSource(VectorSource):
     """The layers of an ELMo, their average, and the model's own mix where it has one.
 
     Example:
         >>> from elmokit import Elmo, ElmoConfig
         >>> source = ElmoSource(Embedder(Elmo.random(ElmoConfig.tiny())))
-        >>> [row.name for row in source.rows]
+        >>> [mix.name for mix in source.mixes]
         ['layer 0 (characters)', 'layer 1', 'layer 2', 'average']
     """
 
@@ -84,21 +82,21 @@ class ElmoSource(Source):
         self.embedder = embedder
         num_layers = embedder.num_layers
         first = "words" if embedder.elmo.config.characters is None else "characters"
-        rows = layer_rows([f"layer 0 ({first})", *(f"layer {number}" for number in range(1, num_layers))])
-        rows.append(Row("average", (1 / num_layers,) * num_layers))
+        mixes = single_layers([f"layer 0 ({first})", *(f"layer {number}" for number in range(1, num_layers))])
+        mixes.append(LayerMix("average", (1 / num_layers,) * num_layers))
         if embedder.elmo.stored_mix is not None:
             weights_L, gamma = embedder.elmo.stored_mix
-            rows.append(Row("mix", tuple((gamma * weights_L.softmax(0)).tolist())))
-        settings = job_manifest(embedder, tokenised=True, layers="all")["settings"]
-        super().__init__(rows=rows, dim=embedder.dim, key=json.dumps(settings, sort_keys=True))
+            mixes.append(LayerMix("mix", tuple((gamma * weights_L.softmax(0)).tolist())))
+        key = f"{embedder.elmo.fingerprint()} {embedder.elmo.precision} {embedder.state}"
+        super().__init__(mixes=mixes, dim=embedder.dim, key=key)
 
     def layers(self, sentences: Sequence[Sequence[str]]) -> list[np.ndarray]:
         """The layers of the Embedder."""
         return self.embedder.embed([list(words) for words in sentences], layers="all")
 
 
-class StaticSource(Source):
-    """Word vectors that know no context: the floor. A word is looked up as it is, then in lower case.
+class StaticSource(VectorSource):
+    """Word vectors that know no context: the floor. A word is sought as it is, then in lower case.
 
     Arguments:
         path: GloVe or word2vec text.
@@ -111,7 +109,7 @@ class StaticSource(Source):
         self._row_of = {word: row for row, word in enumerate(vectors.words)}
         self._table_VD = np.concatenate([vectors.table_VE, np.zeros((1, vectors.width), np.float32)])
         digest = hashlib.sha256("\n".join(vectors.words).encode() + self._table_VD.tobytes()).hexdigest()
-        super().__init__(rows=layer_rows([_short_name(Path(path))]), dim=vectors.width, key=digest)
+        super().__init__(mixes=single_layers([_short_name(Path(path))]), dim=vectors.width, key=digest)
 
     def knows(self, word: str) -> bool:
         """Whether the word has a vector of its own."""

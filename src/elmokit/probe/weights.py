@@ -1,6 +1,6 @@
 """The layer weights that tasks have learned, as in the paper's Figure 2.
 
-Arrives: `results.json` files of task runs. Leaves: one row a task and place of ELMo in it (input, output): the share
+Arrives: `results.json` files of task runs. Leaves: one row per task and place of ELMo in it (input, output): the weight
 s_j of each layer, and γ. Runs of the same task and place – other seeds – are averaged.
 """
 
@@ -17,22 +17,22 @@ from elmokit.errors import InputError
 from elmokit.io.text_files import read_json
 from elmokit.probe.report import Report
 
-__all__ = ["Mix", "compare_weights", "read_mixes"]
+__all__ = ["LearnedMix", "compare_weights", "read_mixes"]
 
 GAMMA = "γ"
 TOLERANCE = 1e-3
 
 
-class Mix(NamedTuple):
-    """The mix of one run: its task, where it stands, the share of each layer, and γ."""
+class LearnedMix(NamedTuple):
+    """The mix of one run: its task, where it stands, the weight of each layer, and γ."""
 
     task: str
     place: str
-    shares: tuple[float, ...]
+    weights: tuple[float, ...]
     gamma: float
 
 
-def read_mixes(path: str | PathLike[str], *, task: str | None = None) -> list[Mix]:
+def read_mixes(path: str | PathLike[str], *, task: str | None = None) -> list[LearnedMix]:
     r"""The mixes in the results of one run; none, for a run without ELMo.
 
     Arguments:
@@ -41,9 +41,9 @@ def read_mixes(path: str | PathLike[str], *, task: str | None = None) -> list[Mi
 
     Example:
         >>> _ = Path("results.json").write_text(
-        ...     '{"task": "tag", "mixes": {"input": {"shares": [0.25, 0.5, 0.25], "gamma": 1.5}}}')
+        ...     '{"task": "tag", "mixes": {"input": {"weights": [0.25, 0.5, 0.25], "gamma": 1.5}}}')
         >>> read_mixes("results.json")
-        [Mix(task='tag', place='input', shares=(0.25, 0.5, 0.25), gamma=1.5)]
+        [LearnedMix(task='tag', place='input', weights=(0.25, 0.5, 0.25), gamma=1.5)]
     """
     if not Path(path).is_file():
         raise InputError(f"{path}: expected the results.json of a task run, found no such file")
@@ -56,26 +56,27 @@ def read_mixes(path: str | PathLike[str], *, task: str | None = None) -> list[Mi
     return [_mix(path, task, name, mix) for name, mix in mixes.items()]
 
 
-def _mix(path: str | PathLike[str], task: str, name: str, mix: Any) -> Mix:  # noqa: ANN401
+def _mix(path: str | PathLike[str], task: str, name: str, mix: Any) -> LearnedMix:  # noqa: ANN401
     try:
-        shares, gamma = tuple(map(float, mix["shares"])), float(mix["gamma"])
+        weights = mix["weights"] if "weights" in mix else mix["shares"]  # as they were called before version 0.2
+        weights, gamma = tuple(map(float, weights)), float(mix["gamma"])
     except (KeyError, TypeError, ValueError):
-        raise InputError(f'{path}: expected a mix with "shares" and "gamma", found {mix!r:.80}') from None
-    if min(shares, default=-1) < 0 or not abs(sum(shares) - 1) < TOLERANCE:
-        raise InputError(f"{path}: expected shares of {name!r} that sum to 1, found {mix['shares']}")
-    return Mix(task, name, shares, gamma)
+        raise InputError(f'{path}: expected a mix with "weights" and "gamma", found {mix!r:.80}') from None
+    if min(weights, default=-1) < 0 or not abs(sum(weights) - 1) < TOLERANCE:
+        raise InputError(f"{path}: expected weights of {name!r} that sum to 1, found {list(weights)}")
+    return LearnedMix(task, name, weights, gamma)
 
 
-def compare_weights(mixes: Sequence[Mix]) -> Report:
+def compare_weights(mixes: Sequence[LearnedMix]) -> Report:
     """A table of the mixes, the mean over runs of the same task and place."""
     if not mixes:
         raise InputError("none of the runs has learned a mix: expected runs with ELMo whose layers are learned")
-    widths = {len(mix.shares) for mix in mixes}
+    widths = {len(mix.weights) for mix in mixes}
     if len(widths) > 1:
         raise InputError(
             f"the runs mix models with {' and '.join(map(str, sorted(widths)))} layers: compare like with like"
         )
-    groups: dict[tuple[str, str], list[Mix]] = {}
+    groups: dict[tuple[str, str], list[LearnedMix]] = {}
     for mix in sorted(mixes, key=lambda mix: (mix.task, mix.place)):
         groups.setdefault((mix.task, mix.place), []).append(mix)
     layers = [f"layer {number}" for number in range(widths.pop())]
@@ -87,7 +88,7 @@ def compare_weights(mixes: Sequence[Mix]) -> Report:
         facts={"runs": {f"{task}, {place}": len(group) for (task, place), group in groups.items()}, "spread": {}},
     )
     for (task, place), group in groups.items():
-        numbers = np.array([[*mix.shares, mix.gamma] for mix in group])
+        numbers = np.array([[*mix.weights, mix.gamma] for mix in group])
         report.rows[f"{task}, {place}"] = dict(zip(report.columns, numbers.mean(0).tolist(), strict=True))
         if len(group) > 1:
             spread = numbers.std(0, ddof=1)

@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 
 from elmokit.errors import InputError
-from elmokit.probe.cosines import pair_cosines, unit
-from elmokit.probe.frozen import Span, freeze
+from elmokit.probe.cosines import pair_cosines, scale_to_unit
+from elmokit.probe.frozen import WordSpan, each_mix
 from elmokit.probe.linear import fit
 from elmokit.probe.report import Report
-from elmokit.probe.sources import Source
+from elmokit.probe.sources import VectorSource
 from elmokit.text.files import Line, LineReader
 from elmokit.text.labelled import Problems
 
@@ -97,7 +97,7 @@ def _pair(text: str, place: str, is_same: bool) -> Pair:
 
 
 def probe_wic(
-    sources: Sequence[Source],
+    sources: Sequence[VectorSource],
     *,
     train: Sequence[Pair],
     dev: Sequence[Pair],
@@ -129,28 +129,25 @@ def probe_wic(
         facts={"pairs": {"train": len(train), "dev": len(dev)}, "thresholds": {}},
         baseline=MAJORITY,
     )
-    for source in sources:
-        vectors = [freeze(source, *_sentences_and_spans(part), folder=folder) for part in (train, dev)]
-        for row in source.rows:
-            progress(row.name)
-            pairs = [part.row(row) for part in vectors]
-            train_N, dev_M = (pair_cosines(both_ND[::2], both_ND[1::2]) for both_ND in pairs)
-            threshold = best_threshold(train_N, train_gold)
-            features_NF, dev_features = (_features(both_ND[::2], both_ND[1::2]) for both_ND in pairs)
-            head = fit(
-                features_NF[~is_held_out],
-                train_gold[~is_held_out].astype(np.int64),
-                num_labels=2,
-                dev_vectors=features_NF[is_held_out],
-                dev_labels=train_gold[is_held_out],
-                strengths=STRENGTHS,
-                device=device,
-            )
-            report.rows[row.name] = {
-                "threshold": float(((dev_M >= threshold) == dev_gold).mean()),
-                "logistic": head.accuracy(dev_features, dev_gold),
-            }
-            report.facts["thresholds"][row.name] = round(float(threshold), 4)
+    parts = [_sentences_and_spans(part) for part in (train, dev)]
+    for _, name, pairs in each_mix(sources, parts, folder=folder, progress=progress):
+        train_N, dev_M = (pair_cosines(both_ND[::2], both_ND[1::2]) for both_ND in pairs)
+        threshold = best_threshold(train_N, train_gold)
+        features_NF, dev_features = (_features(both_ND[::2], both_ND[1::2]) for both_ND in pairs)
+        head = fit(
+            features_NF[~is_held_out],
+            train_gold[~is_held_out].astype(np.int64),
+            num_labels=2,
+            dev_vectors=features_NF[is_held_out],
+            dev_labels=train_gold[is_held_out],
+            strengths=STRENGTHS,
+            device=device,
+        )
+        report.rows[name] = {
+            "threshold": float(((dev_M >= threshold) == dev_gold).mean()),
+            "logistic": head.accuracy(dev_features, dev_gold),
+        }
+        report.facts["thresholds"][name] = round(float(threshold), 4)
     return report
 
 
@@ -177,13 +174,13 @@ def _held_out(pairs: Sequence[Pair], seed: int) -> np.ndarray:
     return np.array([pair.word in chosen for pair in pairs])
 
 
-def _sentences_and_spans(pairs: Sequence[Pair]) -> tuple[list[list[str]], list[Span]]:
+def _sentences_and_spans(pairs: Sequence[Pair]) -> tuple[list[list[str]], list[WordSpan]]:
     sentences = [sentence for pair in pairs for sentence in pair.sentences]
     places = [place for pair in pairs for place in pair.places]
-    return sentences, [Span(number, place, place + 1) for number, place in enumerate(places)]
+    return sentences, [WordSpan(number, place, place + 1) for number, place in enumerate(places)]
 
 
 def _features(first_ND: np.ndarray, second_ND: np.ndarray) -> np.ndarray:
-    first_ND, second_ND = unit(first_ND), unit(second_ND)
+    first_ND, second_ND = scale_to_unit(first_ND), scale_to_unit(second_ND)
     products_ND = first_ND * second_ND
     return np.concatenate([products_ND, np.abs(first_ND - second_ND), products_ND.sum(1, keepdims=True)], axis=1)

@@ -19,7 +19,7 @@ from elmokit import io
 from elmokit.embed.embedder import Embedder
 from elmokit.errors import InputError
 from elmokit.probe.cosines import nearest
-from elmokit.probe.frozen import freeze, one_span_a_word
+from elmokit.probe.frozen import freeze, span_every_word
 from elmokit.probe.sources import ElmoSource
 
 __all__ = ["Neighbour", "Use", "model_vocabulary", "nearest_uses", "nearest_words"]
@@ -69,7 +69,7 @@ def nearest_words(
     """
     if not vocabulary:
         raise InputError("expected words to search, found none: give a list of words")
-    listed_VP, asked_NP = (_encoded(embedder, list(part)) for part in (vocabulary, words))
+    listed_VP, asked_NP = (_encode(embedder, list(part)) for part in (vocabulary, words))
     found = {}
     for word, vector_P in zip(words, asked_NP, strict=True):
         same = {place for place, other in enumerate(vocabulary) if other.casefold() == word.casefold()}
@@ -98,22 +98,22 @@ def nearest_uses(
         top: how many.
     """
     sentences = [list(words) for words in text if list(words) != list(sentence)]
-    spans = one_span_a_word(sentences)
+    spans = span_every_word(sentences)
     if not spans:
         raise InputError("expected a text with other sentences to search, found none")
     source = ElmoSource(embedder)
     frozen = freeze(source, sentences, spans, folder=folder)
     asked_LD = source.layers([list(sentence)])[0][:, place]
     found = {}
-    for row in source.rows:
-        query_D = np.array(row.weights, np.float32) @ asked_LD
-        best = nearest(query_D, frozen.row(row), top=top)
-        found[row.name] = [Use(sentences[spans[at].sentence], spans[at].start, cosine) for at, cosine in best]
+    for mix in source.mixes:
+        query_D = np.array(mix.factors, np.float32) @ asked_LD
+        best = nearest(query_D, frozen.mix(mix), top=top)
+        found[mix.name] = [Use(sentences[spans[at].sentence], spans[at].start, cosine) for at, cosine in best]
     return found
 
 
 @torch.inference_mode()
-def _encoded(embedder: Embedder, words: list[str]) -> np.ndarray:
+def _encode(embedder: Embedder, words: list[str]) -> np.ndarray:
     elmo = embedder.elmo
     ids_NC = torch.from_numpy(elmo.scheme.word_ids(words))
     return elmo.encode_words(ids_NC.to(elmo.device)).float().cpu().numpy()

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from elmokit.errors import InputError
-from elmokit.probe.cosines import unit
-from elmokit.probe.frozen import freeze
+from elmokit.probe.cosines import scale_to_unit
+from elmokit.probe.frozen import each_mix
 from elmokit.probe.report import Report
 from elmokit.probe.sense_data import POS_OF_NUMBER, Instance, SenseText, WordNet
-from elmokit.probe.sources import Source
+from elmokit.probe.sources import VectorSource
 
 __all__ = ["FIRST_SENSE", "SenseMeans", "f1_by_set", "probe_senses"]
 
@@ -52,7 +52,7 @@ class SenseMeans:
         for row, (start, stop) in enumerate(zip(starts, [*starts[1:], len(order)], strict=True)):
             sums_SD[row] = vectors_ND[places[start:stop]].mean(axis=0)
         # Cosine leaves lengths out, so means may be scaled now.
-        self._means_SD = unit(sums_SD)
+        self._means_SD = scale_to_unit(sums_SD)
         self._rows_of: dict[tuple[str, str], list[int]] = {}
         for sense, row in row_of.items():
             lemma, _, rest = sense.partition("%")
@@ -63,7 +63,7 @@ class SenseMeans:
         rows = self._rows_of.get((instance.lemma, instance.pos))
         if rows is None:
             return None
-        cosines = self._means_SD[rows] @ unit(vector_D)
+        cosines = self._means_SD[rows] @ scale_to_unit(vector_D)
         return self.senses[rows[int(np.argmax(cosines > cosines.max() - TIE))]]  # the first that is as near as any
 
 
@@ -71,8 +71,8 @@ def f1_by_set(instances: Sequence[Instance], answers: Sequence[str | None]) -> d
     """F1 of each set and over all: an answer is right if it is one of the gold senses; no answer costs recall.
 
     Example:
-        >>> from elmokit.probe.frozen import Span
-        >>> dog = Instance("a", Span(0, 0, 1), "dog", "NOUN", ("dog%1:05:00::",))
+        >>> from elmokit.probe.frozen import WordSpan
+        >>> dog = Instance("a", WordSpan(0, 0, 1), "dog", "NOUN", ("dog%1:05:00::",))
         >>> f1_by_set([dog, dog], ["dog%1:05:00::", None])
         {'a': 0.6666666666666666, 'ALL': 0.6666666666666666}
     """
@@ -88,7 +88,7 @@ def f1_by_set(instances: Sequence[Instance], answers: Sequence[str | None]) -> d
 
 
 def probe_senses(
-    sources: Sequence[Source],
+    sources: Sequence[VectorSource],
     *,
     train: SenseText,
     test: SenseText,
@@ -136,15 +136,12 @@ def probe_senses(
     )
     if num_left_out := len(train.instances) - len(learned):
         report.notes.append(f"{num_left_out:,} training words have a sense that this WordNet has not: left out")
-    for source in sources:
-        trained = freeze(source, train.sentences, [one.span for one in learned], folder=folder)
-        tested = freeze(source, test.sentences, [one.span for one in instances], folder=folder)
-        for row in source.rows:
-            progress(row.name)
-            means = SenseMeans(learned, trained.row(row), wordnet)
-            found = [means.nearest(*pair) for pair in zip(instances, tested.row(row), strict=True)]
-            answers = [answer or back_off for answer, back_off in zip(found, first, strict=True)]
-            report.rows[row.name] = f1_by_set(instances, answers)
+    parts = [(train.sentences, [one.span for one in learned]), (test.sentences, [one.span for one in instances])]
+    for _, name, (train_ND, test_MD) in each_mix(sources, parts, folder=folder, progress=progress):
+        means = SenseMeans(learned, train_ND, wordnet)
+        found = [means.nearest(*pair) for pair in zip(instances, test_MD, strict=True)]
+        answers = [answer or back_off for answer, back_off in zip(found, first, strict=True)]
+        report.rows[name] = f1_by_set(instances, answers)
     return report
 
 

@@ -163,7 +163,7 @@ class Classifier(TaskModel):
     def predict(self, batch: Sequence[LabelledSentence]) -> list[dict[str, Any]]:
         """The likeliest class of each sentence, and the probability of every class."""
         rows = [dict(zip(self.labels, row, strict=True)) for row in self._logits(batch).softmax(-1).tolist()]
-        return [{"label": max(shares, key=shares.__getitem__), "shares": shares} for shares in rows]
+        return [{"label": max(row, key=row.__getitem__), "probabilities": row} for row in rows]
 
     def scores(self, examples: Sequence[LabelledSentence], predictions: Sequence[dict[str, Any]]) -> dict[str, float]:
         """Accuracy, and F1 of the classes."""
@@ -180,7 +180,7 @@ class Classifier(TaskModel):
     def show(self, example: LabelledSentence, prediction: dict[str, Any]) -> str:
         """The class, its probability, the text."""
         label = prediction["label"]
-        return f"{label}\t{prediction['shares'][label]:.3f}\t{' '.join(example.words)}"
+        return f"{label}\t{prediction['probabilities'][label]:.3f}\t{' '.join(example.words)}"
 
     def _logits(self, batch: Sequence[LabelledSentence]) -> Tensor:
         words = self.inputs([example.words for example in batch])

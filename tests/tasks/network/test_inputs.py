@@ -92,7 +92,7 @@ LAYERS = [
 def test_which_layers(layers, shares, learns, random_model):
     config = InputConfig(elmo=str(random_model), elmo_layers=layers, elmo_l2=0.5)
     inputs = WordInputs(config, elmo=open_elmo(str(random_model)))
-    assert inputs.learned_mixes()["input"]["shares"] == pytest.approx(shares, abs=1e-6)
+    assert inputs.learned_mixes()["input"]["weights"] == pytest.approx(shares, abs=1e-6)
     assert inputs.input_mix.weights.requires_grad == learns
     with torch.no_grad():
         inputs.input_mix.weights.add_(2.0)

@@ -226,10 +226,10 @@ class WordInputs(nn.Module):
         return sum((mix.penalty(self.config.elmo_l2) for mix in mixes), 0.0)
 
     def learned_mixes(self) -> dict[str, dict[str, Any]]:
-        """The shares s_j and the scale γ of each mix, by its place."""
+        """The layer weights s_j and the scale γ of each mix, by its place."""
         mixes = {"input": self.input_mix, "output": self.output_mix}
         return {
-            place: {"shares": mix.layer_weights(), "gamma": mix.gamma.item()}
+            place: {"weights": mix.layer_weights(), "gamma": mix.gamma.item()}
             for place, mix in mixes.items()
             if mix is not None
         }
