@@ -11,7 +11,7 @@ from elmokit.tasks.base import load_task
 from elmokit.tasks.config import InputConfig, TrainingConfig
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.snli import PairExample
-from elmokit.tasks.infer import Infer, InferConfig, compared, mean_and_maximum
+from elmokit.tasks.infer import Infer, InferConfig, compare_pairs, pool_mean_and_maximum
 from elmokit.tasks.layer_store import TaskElmo
 from elmokit.tasks.network.inputs import WordInputs
 from elmokit.tasks.train import train_model
@@ -40,9 +40,9 @@ def tiny_model(train, **settings):
 
 
 def test_comparison_and_pooling_by_hand():
-    assert compared(torch.tensor([[[2.0]]]), torch.tensor([[[5.0]]])).tolist() == [[[2, 5, -3, 10]]]
+    assert compare_pairs(torch.tensor([[[2.0]]]), torch.tensor([[[5.0]]])).tolist() == [[[2, 5, -3, 10]]]
     words = torch.tensor([[[1.0, -4.0], [3.0, -2.0], [8.0, 8.0]]])
-    assert mean_and_maximum(words, torch.tensor([[True, True, False]])).tolist() == [[2, -3, 3, -2]]
+    assert pool_mean_and_maximum(words, torch.tensor([[True, True, False]])).tolist() == [[2, -3, 3, -2]]
 
 
 def test_company_does_not_matter():

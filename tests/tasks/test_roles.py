@@ -15,7 +15,7 @@ from elmokit.tasks.data.propbank import Frame, RolesExample
 from elmokit.tasks.layer_store import TaskElmo
 from elmokit.tasks.network.crf import viterbi
 from elmokit.tasks.network.inputs import WordInputs
-from elmokit.tasks.roles import HighwayBiLstm, Roles, RolesConfig, follow_on
+from elmokit.tasks.roles import HighwayBiLstm, Roles, RolesConfig, score_transitions
 from elmokit.tasks.train import train_model
 from elmokit.text.segmenters import RuleSegmenter
 
@@ -169,7 +169,7 @@ def test_settings_that_cannot_be_built(wrong):
 
 def test_viterbi_finds_the_best_well_formed_tags():
     tags = ["O", "B-A", "I-A", "B-B", "I-B"]
-    start, follow = follow_on(tags)
+    start, follow = score_transitions(tags)
     may_start, may_follow = start == 0, follow == 0
     torch.manual_seed(0)
     scores, lengths = torch.randn(6, 4, 5).log_softmax(-1), [4, 4, 3, 2, 1, 4]
@@ -184,7 +184,7 @@ def test_viterbi_finds_the_best_well_formed_tags():
 
 
 def test_inside_follows_only_its_own_role():
-    may_start, may_follow = (scores == 0 for scores in follow_on(["O", "B-A", "I-A", "B-C-A", "I-C-A"]))
+    may_start, may_follow = (scores == 0 for scores in score_transitions(["O", "B-A", "I-A", "B-C-A", "I-C-A"]))
     assert may_start.tolist() == [True, True, False, True, False]
     assert may_follow[:, 2].tolist() == [False, True, True, False, False]
     assert may_follow[:, 4].tolist() == [False, False, False, True, True]

@@ -17,7 +17,7 @@ from elmokit.tasks.data.tables import LabelledSentence
 from elmokit.tasks.layer_store import open_elmo
 from elmokit.tasks.network.inputs import WordInputs
 from elmokit.tasks.optimiser import TaskOptimiser
-from elmokit.tasks.train import part_of, train_model
+from elmokit.tasks.train import draw_part, train_model
 
 QUICK = TrainingConfig(epochs=8, learning_rate=0.02, batch_size=8)
 EXAMPLES = [
@@ -190,10 +190,10 @@ def test_the_rate_is_halved_on_a_plateau():
 
 
 def test_a_larger_share_holds_the_smaller():
-    parts = [part_of(range(1000), share, seed=3) for share in (0.0001, 0.01, 0.1, 1.0)]
+    parts = [draw_part(range(1000), share, seed=3) for share in (0.0001, 0.01, 0.1, 1.0)]
     assert [len(part) for part in parts] == [1, 10, 100, 1000]
     assert set(parts[0]) < set(parts[1]) < set(parts[2]) < set(parts[3])
-    assert part_of(range(1000), 0.01, seed=4) != parts[1]
+    assert draw_part(range(1000), 0.01, seed=4) != parts[1]
 
 
 def test_folders_that_are_no_task(tmp_path, random_model):

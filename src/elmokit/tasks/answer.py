@@ -24,8 +24,8 @@ from torch.nn import functional as F
 
 from elmokit.errors import InputError
 from elmokit.tasks.base import TaskModel
-from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check
-from elmokit.tasks.data import Problems
+from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check, check_sizes
+from elmokit.tasks.data import Problems, split_words
 from elmokit.tasks.data.squad import Passage, QuestionExample, read_questions
 from elmokit.tasks.network.attention import AttentionFlow, SelfAttention
 from elmokit.tasks.network.inputs import WordBatch, WordInputs
@@ -61,9 +61,7 @@ class AnswerConfig(TaskConfig):
 
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
-        for name in ("hidden", "longest_answer", "longest_passage"):
-            check(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}: expected 1 or more")
-        check(0 <= self.dropout < 1, f"dropout is {self.dropout}: expected 0 or more, below 1")
+        check_sizes(self, "hidden", "longest_answer", "longest_passage")
         check(self.places in get_args(Places), f"places is {self.places!r}: use one of {', '.join(get_args(Places))}")
 
 
@@ -116,15 +114,6 @@ class Answer(TaskModel):
         """A fresh model; it needs to know nothing of the examples."""
         return cls(config, inputs)
 
-    @classmethod
-    def from_extra(cls, config: AnswerConfig, inputs: WordInputs, extra: dict[str, Any]) -> Answer:
-        """A fresh model."""
-        return cls(config, inputs)
-
-    def extra_values(self) -> dict[str, Any]:
-        """Nothing."""
-        return {}
-
     def sentences(self, example: QuestionExample) -> list[list[str]]:
         """The sentences of the passage, then the question."""
         return [*example.passage.sentences, example.question]
@@ -139,17 +128,17 @@ class Answer(TaskModel):
 
     def forward(self, batch: Sequence[QuestionExample]) -> tuple[Tensor, Tensor, Tensor]:
         """Scores of each word as the first and as the last of the answer (B, W), and the mask of words (B, W)."""
-        passages_BWD, mask_BW, lengths = self._passages(batch)
+        passages_BWD, mask_BW, lengths = self._encode_passages(batch)
         questions = self.inputs([example.question for example in batch])
         read_BWD = self.flow(
-            self.dropout(passages_BWD), self.dropout(self._encoded(questions)), mask_BW, questions.mask_BW
+            self.dropout(passages_BWD), self.dropout(self._encode(questions)), mask_BW, questions.mask_BW
         )
         words_BWH = self._reread(F.relu(self.flow_projection(read_BWD)), mask_BW, lengths)
         starts_BWH = self.start_reader(self.dropout(words_BWH), lengths)
         ends_BWH = self.end_reader(self.dropout(torch.cat([words_BWH, starts_BWH], dim=2)), lengths)
         return self.start_score(starts_BWH).squeeze(2), self.end_score(ends_BWH).squeeze(2), mask_BW
 
-    def _passages(self, batch: Sequence[QuestionExample]) -> tuple[Tensor, Tensor, list[int]]:
+    def _encode_passages(self, batch: Sequence[QuestionExample]) -> tuple[Tensor, Tensor, list[int]]:
         """The encoded passage of each question, with its mask and number of words; each passage is encoded once."""
         shared = {id(example.passage): example.passage for example in batch}
         sentences = [words for passage in shared.values() for words in passage.sentences]
@@ -158,10 +147,10 @@ class Answer(TaskModel):
         rows = {key: row for row, key in enumerate(shared)}
         chosen = [rows[id(example.passage)] for example in batch]
         chosen_B = torch.tensor(chosen, device=self.device)
-        encoded_BWD = self._encoded(passages).index_select(0, chosen_B)
+        encoded_BWD = self._encode(passages).index_select(0, chosen_B)
         return encoded_BWD, passages.mask_BW.index_select(0, chosen_B), [passages.lengths[row] for row in chosen]
 
-    def _encoded(self, words: WordBatch) -> Tensor:
+    def _encode(self, words: WordBatch) -> Tensor:
         """Words in their context, by the biGRU that passages and questions share."""
         return words.join_elmo(self.encoder(self.dropout(words.features_BWF), words.lengths))
 
@@ -202,9 +191,9 @@ class Answer(TaskModel):
     def example_of(self, *texts: str, segmenter: Segmenter) -> QuestionExample:
         """A typed question about a typed passage."""
         passage = Passage.of(texts[0], segmenter)
-        question = [word.text for sentence in segmenter(texts[1]) for word in sentence]
-        if not passage.num_words or not question:
-            raise InputError(f"expected a {'question' if passage.num_words else 'passage'}, found no words")
+        if not passage.num_words:
+            raise InputError("expected a passage, found no words")
+        question = split_words(texts[1], segmenter, what="question")
         complaint = _too_long(passage, self.config.longest_passage)
         if complaint is not None:
             raise InputError(complaint)

@@ -37,7 +37,7 @@ from elmokit.tasks.network.inputs import WordInputs
 if TYPE_CHECKING:
     from elmokit.text.segmenters import Segmenter
 
-__all__ = ["FILES", "Prediction", "TaskModel", "like_sizes", "load_task", "training_with"]
+__all__ = ["FILES", "Prediction", "TaskModel", "like_sizes", "load_task", "name_training_labels"]
 
 FORMAT_VERSION = 1
 FILES = ("config.json", "extra.json", "model.safetensors", "words.txt", "elmo", "results.json", "log.jsonl")
@@ -51,6 +51,7 @@ class TaskModel(nn.Module, ABC):
     Arguments:
         config: its settings.
         inputs: what turns sentences into features; the model owns it.
+        extra: what else the constructor of the task takes, such as its labels, as plain JSON values.
     """
 
     name: ClassVar[str]
@@ -59,10 +60,11 @@ class TaskModel(nn.Module, ABC):
     training_config: ClassVar[TrainingConfig] = TrainingConfig()
     texts: ClassVar[tuple[str, ...]] = ("sentence",)
 
-    def __init__(self, config: TaskConfig, inputs: WordInputs) -> None:
+    def __init__(self, config: TaskConfig, inputs: WordInputs, **extra: Any) -> None:  # noqa: ANN401
         super().__init__()
         self.config = config
         self.inputs = inputs
+        self.extra = extra
 
     @classmethod
     @abstractmethod
@@ -78,15 +80,6 @@ class TaskModel(nn.Module, ABC):
     @abstractmethod
     def build(cls: type[Self], config: Any, examples: Sequence[Any], inputs: WordInputs) -> Self:  # noqa: ANN401
         """A fresh model, its label vocabularies taken from training examples."""
-
-    @classmethod
-    @abstractmethod
-    def from_extra(cls: type[Self], config: Any, inputs: WordInputs, extra: dict[str, Any]) -> Self:  # noqa: ANN401
-        """A fresh model with the vocabularies that `extra_values` gave."""
-
-    @abstractmethod
-    def extra_values(self) -> dict[str, Any]:
-        """The vocabularies, as plain JSON values."""
 
     @abstractmethod
     def sentences(self, example: Any) -> list[list[str]]:  # noqa: ANN401
@@ -184,9 +177,9 @@ class TaskModel(nn.Module, ABC):
         }
         with new_folder(Path(folder), replaces=FILES) as partial:
             _write_json(partial / "config.json", settings)
-            _write_json(partial / "extra.json", self.extra_values())
+            _write_json(partial / "extra.json", self.extra)
             write_words(partial / "words.txt", self.inputs.words)
-            save_file(_to_keep(self), partial / "model.safetensors")
+            save_file(_tensors_to_save(self), partial / "model.safetensors")
             if elmo is not None and elmo.travels:
                 elmo.elmo.save_pretrained(partial / "elmo")
             if results is not None:
@@ -216,11 +209,14 @@ def load_task(
         config.inputs,
         words=words,
         vectors_VE=torch.zeros(len(words), width) if width else None,
-        elmo=_elmo_of(folder, settings, config.inputs, elmo),
+        elmo=_open_saved_elmo(folder, settings, config.inputs, elmo),
     )
-    model = kind.from_extra(config, inputs, read_json(folder / "extra.json"))
-    expected = {name: tuple(value.shape) for name, value in _to_keep(model).items()}
-    model.load_state_dict(read_safetensors(folder / "model.safetensors", _same_shapes(folder, expected)), strict=False)
+    try:
+        model = kind(config, inputs, **read_json(folder / "extra.json"))
+    except TypeError as problem:
+        raise CheckpointError(f"{folder}/extra.json: expected what the task {kind.name} needs: {problem}") from problem
+    expected = {name: tuple(value.shape) for name, value in _tensors_to_save(model).items()}
+    model.load_state_dict(read_safetensors(folder / "model.safetensors", _check_shapes(folder, expected)), strict=False)
     return model.to(find_device(device)).eval()
 
 
@@ -239,18 +235,18 @@ def like_sizes(sizes: Sequence[int], *, batch_size: int, batch_words: int) -> It
         start += count
 
 
-def training_with(labels: Collection[str]) -> str:
+def name_training_labels(labels: Collection[str]) -> str:
     """The training examples, as a complaint about another label names them: whoever took a wrong column sees it there.
 
     Example:
-        >>> training_with(["neg", "pos"])
+        >>> name_training_labels(["neg", "pos"])
         'the training examples, which have neg, pos'
     """
     shown = [label if len(label) <= 20 else f"{label[:20]}…" for label in islice(labels, 5)]
     return f"the training examples, which have {', '.join(shown)}{', …' if len(labels) > 5 else ''}"
 
 
-def _elmo_of(folder: Path, settings: dict[str, Any], config: InputConfig, given: str | None) -> TaskElmo | None:
+def _open_saved_elmo(folder: Path, settings: dict[str, Any], config: InputConfig, given: str | None) -> TaskElmo | None:
     stored = settings.get("elmo")
     if stored is None:
         return None
@@ -271,7 +267,7 @@ def _elmo_of(folder: Path, settings: dict[str, Any], config: InputConfig, given:
     return found
 
 
-def _to_keep(model: TaskModel) -> dict[str, Tensor]:
+def _tensors_to_save(model: TaskModel) -> dict[str, Tensor]:
     """What `model.safetensors` holds: all weights and buffers but the biLM's; frozen vectors, in half the space."""
     state = {name: value for name, value in model.state_dict().items() if not name.startswith("inputs.tuned.")}
     frozen = "inputs.vectors.weight" if not model.inputs.config.train_vectors else None
@@ -280,7 +276,7 @@ def _to_keep(model: TaskModel) -> dict[str, Tensor]:
     }
 
 
-def _same_shapes(folder: Path, expected: dict[str, tuple[int, ...]]) -> Callable[[dict[str, tuple[int, ...]]], None]:
+def _check_shapes(folder: Path, expected: dict[str, tuple[int, ...]]) -> Callable[[dict[str, tuple[int, ...]]], None]:
     def check(found: dict[str, tuple[int, ...]]) -> None:
         for name in sorted(set(expected) | set(found)):
             if expected.get(name) != found.get(name):

@@ -20,11 +20,12 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import InputError
-from elmokit.tasks.base import TaskModel, training_with
-from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check
-from elmokit.tasks.data import Problems
+from elmokit.tasks.base import TaskModel, name_training_labels
+from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check, check_sizes
+from elmokit.tasks.data import Problems, split_words
 from elmokit.tasks.data.tables import LabelledSentence, is_json_lines, read_json_lines, read_labelled_lines, read_table
 from elmokit.tasks.data.trees import read_trees
+from elmokit.tasks.network.attention import masked_softmax
 from elmokit.tasks.network.inputs import WordInputs
 from elmokit.tasks.network.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.accuracy import class_scores
@@ -66,8 +67,7 @@ class ClassifyConfig(TaskConfig):
         formats = get_args(Format)
         check(self.format in formats, f"format is {self.format!r}: use one of {', '.join(formats)}")
         check(self.words in ("blanks", "segment"), f"words is {self.words!r}: use blanks or segment")
-        check(self.hidden >= 1, f"hidden is {self.hidden}: expected 1 or more")
-        check(0 <= self.dropout < 1, f"dropout is {self.dropout}: expected 0 or more, below 1")
+        check_sizes(self, "hidden")
 
 
 class Classifier(TaskModel):
@@ -86,7 +86,7 @@ class Classifier(TaskModel):
     config: ClassifyConfig
 
     def __init__(self, config: ClassifyConfig, inputs: WordInputs, labels: Sequence[str]) -> None:
-        super().__init__(config, inputs)
+        super().__init__(config, inputs, labels=list(labels))
         self.labels = list(labels)
         self._numbers = {label: number for number, label in enumerate(self.labels)}
         width = 2 * config.hidden
@@ -110,7 +110,7 @@ class Classifier(TaskModel):
         cls, path: str | os.PathLike[str], *, config: ClassifyConfig, problems: Problems
     ) -> Iterator[LabelledSentence]:
         """The labelled sentences of a file."""
-        kind = _format_of(path) if config.format == "auto" else config.format
+        kind = _guess_format(path) if config.format == "auto" else config.format
         if kind == "trees":
             return read_trees(path, problems=problems)
         readers = {"tsv": read_table, "jsonl": read_json_lines, "lines": read_labelled_lines}
@@ -123,7 +123,7 @@ class Classifier(TaskModel):
         cls, path: str | os.PathLike[str], *, config: ClassifyConfig, problems: Problems
     ) -> Iterator[LabelledSentence]:
         """The same, with the phrases of trees where the config asks for them."""
-        kind = _format_of(path) if config.format == "auto" else config.format
+        kind = _guess_format(path) if config.format == "auto" else config.format
         if kind == "trees" and config.phrases:
             return read_trees(path, phrases=True, problems=problems)
         return cls.read(path, config=config, problems=problems)
@@ -136,15 +136,6 @@ class Classifier(TaskModel):
             raise InputError(f"expected at least two classes to tell apart, found {labels or 'none'}")
         return cls(config, inputs, labels)
 
-    @classmethod
-    def from_extra(cls, config: ClassifyConfig, inputs: WordInputs, extra: dict[str, Any]) -> Classifier:
-        """A classifier for stored classes."""
-        return cls(config, inputs, extra["labels"])
-
-    def extra_values(self) -> dict[str, Any]:
-        """The classes."""
-        return {"labels": self.labels}
-
     def sentences(self, example: LabelledSentence) -> list[list[str]]:
         """The sentence."""
         return [list(example.words)]
@@ -153,7 +144,7 @@ class Classifier(TaskModel):
         """A class that was not in the training examples."""
         if example.label in self._numbers:
             return None
-        return f"the label {example.label!r} does not occur in {training_with(self.labels)}"
+        return f"the label {example.label!r} does not occur in {name_training_labels(self.labels)}"
 
     def loss(self, batch: Sequence[LabelledSentence]) -> Tensor:
         """Cross entropy of the classes."""
@@ -171,11 +162,7 @@ class Classifier(TaskModel):
 
     def example_of(self, *texts: str, segmenter: Segmenter) -> LabelledSentence:
         """A typed sentence."""
-        (text,) = texts
-        words = tuple(word.text for sentence in segmenter(text) for word in sentence)
-        if not words:
-            raise InputError(f"expected a sentence, found no words in {text!r}")
-        return LabelledSentence(words=words, source="typed")
+        return LabelledSentence(words=tuple(split_words(texts[0], segmenter)), source="typed")
 
     def show(self, example: LabelledSentence, prediction: dict[str, Any]) -> str:
         """The class, its probability, the text."""
@@ -187,30 +174,28 @@ class Classifier(TaskModel):
         hidden_BWH = self.before(self.dropout(words.features_BWF))
         hidden_BWH = words.join_elmo(self.encoder(self.dropout(hidden_BWH), words.lengths))
         if self.integrator is not None:
-            found_BWH = _self_attended(hidden_BWH, words.mask_BW)
+            found_BWH = _attend_to_itself(hidden_BWH, words.mask_BW)
             compared = [hidden_BWH, hidden_BWH - found_BWH, hidden_BWH * found_BWH]
             hidden_BWH = self.integrator(self.dropout(torch.cat(compared, dim=-1)), words.lengths)
-        return self.to_classes(_pooled(hidden_BWH, self.to_weight(hidden_BWH).squeeze(-1), words.mask_BW))
+        return self.to_classes(_pool(hidden_BWH, self.to_weight(hidden_BWH).squeeze(-1), words.mask_BW))
 
 
-def _self_attended(hidden_BWH: Tensor, mask_BW: Tensor) -> Tensor:
+def _attend_to_itself(hidden_BWH: Tensor, mask_BW: Tensor) -> Tensor:
     """What each word finds in its sentence: a mean of all words, weighted by how alike they are."""
     alike_BWW = (hidden_BWH @ hidden_BWH.transpose(1, 2)) / hidden_BWH.shape[-1] ** 0.5
-    shares_BWW = alike_BWW.masked_fill(~_not_empty(mask_BW).unsqueeze(1), float("-inf")).softmax(-1)
-    return shares_BWW @ hidden_BWH
+    return masked_softmax(alike_BWW, mask_BW.unsqueeze(1)) @ hidden_BWH
 
 
-def _pooled(hidden_BWH: Tensor, weights_BW: Tensor, mask_BW: Tensor) -> Tensor:
+def _pool(hidden_BWH: Tensor, weights_BW: Tensor, mask_BW: Tensor) -> Tensor:
     """Maximum, mean, minimum and weighted mean (B, 4H) over the words of each sentence."""
     mask_BW = _not_empty(mask_BW)
     outside_BW1 = ~mask_BW.unsqueeze(-1)
-    shares_BW = weights_BW.masked_fill(~mask_BW, float("-inf")).softmax(-1)
     return torch.cat(
         [
             hidden_BWH.masked_fill(outside_BW1, float("-inf")).amax(1),
             hidden_BWH.masked_fill(outside_BW1, 0).sum(1) / mask_BW.sum(1, keepdim=True),
             hidden_BWH.masked_fill(outside_BW1, float("inf")).amin(1),
-            (shares_BW.unsqueeze(1) @ hidden_BWH).squeeze(1),
+            (masked_softmax(weights_BW, mask_BW).unsqueeze(1) @ hidden_BWH).squeeze(1),
         ],
         dim=-1,
     )
@@ -222,7 +207,7 @@ def _not_empty(mask_BW: Tensor) -> Tensor:
     return mask_BW | first_W
 
 
-def _format_of(path: str | os.PathLike[str]) -> str:
+def _guess_format(path: str | os.PathLike[str]) -> str:
     """How a file looks by its name and its first line."""
     if os.fspath(path) == "-":
         raise InputError("standard input is read once, so its format must be told when training: --set format=tsv")

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from elmokit.errors import ConfigError
 
-__all__ = ["InputConfig", "Place", "Schedule", "TaskConfig", "TrainingConfig", "check", "from_values"]
+__all__ = ["InputConfig", "Place", "Schedule", "TaskConfig", "TrainingConfig", "check", "check_sizes", "from_values"]
 
 Place = Literal["none", "input", "output", "both"]
 Schedule = Literal["plateau", "constant", "slanted"]
@@ -23,6 +23,14 @@ def check(holds: bool, message: str) -> None:
     """A `ConfigError` unless something holds."""
     if not holds:
         raise ConfigError(message)
+
+
+def check_sizes(config: object, *names: str) -> None:
+    """The settings of these names are 1 or more, and `dropout`, where there is one, is a rate of dropout."""
+    for name in names:
+        check(getattr(config, name) >= 1, f"{name} is {getattr(config, name)}: expected 1 or more")
+    dropout = getattr(config, "dropout", 0.0)
+    check(0 <= dropout < 1, f"dropout is {dropout}: expected 0 or more, below 1")
 
 
 @dataclass(frozen=True)
@@ -132,8 +140,7 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         """Reject what cannot be run."""
-        for name in ("epochs", "patience", "batch_size", "batch_words", "plateau"):
-            check(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}: expected 1 or more")
+        check_sizes(self, "epochs", "patience", "batch_size", "batch_words", "plateau")
         for name in ("learning_rate", "elmo_learning_rate"):
             check(getattr(self, name) > 0, f"{name} is {getattr(self, name)}: expected a number above 0")
         for name in ("weight_decay", "clip_norm", "minutes"):

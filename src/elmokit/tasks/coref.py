@@ -17,18 +17,18 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from elmokit.tasks.base import TaskModel
-from elmokit.tasks.config import TaskConfig, TrainingConfig, check
+from elmokit.tasks.config import TaskConfig, TrainingConfig, check, check_sizes
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.conll_coref import CorefExample, Mention, cut, read_conll_coref
 from elmokit.tasks.network.inputs import WordInputs
-from elmokit.tasks.network.mentions import AntecedentScores, SpanVectors, link, spans_to_keep, spans_within
+from elmokit.tasks.network.mentions import AntecedentScores, SpanVectors, find_spans, keep_best_spans, link
 from elmokit.tasks.network.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.coref import coreference_scores
 
@@ -66,10 +66,8 @@ class CorefConfig(TaskConfig):
 
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
-        for name in ("hidden", "span_dim", "max_width", "num_antecedents", "max_words", "train_words"):
-            check(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}: expected 1 or more")
+        check_sizes(self, "hidden", "span_dim", "max_width", "num_antecedents", "max_words", "train_words")
         check(self.spans_a_word > 0, f"spans_a_word is {self.spans_a_word}: expected a number above 0")
-        check(0 <= self.dropout < 1, f"dropout is {self.dropout}: expected 0 or more, below 1")
 
 
 class CorefPrediction(TypedDict):
@@ -97,7 +95,7 @@ class Coref(TaskModel):
     config: CorefConfig
 
     def __init__(self, config: CorefConfig, inputs: WordInputs, *, keeps_single: bool) -> None:
-        super().__init__(config, inputs)
+        super().__init__(config, inputs, keeps_single=keeps_single)
         self.keeps_single = keeps_single
         self._told: set[str] = set()
         self.dropout = VariationalDropout(config.dropout)
@@ -125,15 +123,6 @@ class Coref(TaskModel):
     def build(cls, config: CorefConfig, examples: Sequence[CorefExample], inputs: WordInputs) -> Coref:
         """A fresh model; single mentions are kept if these examples mark any."""
         return cls(config, inputs, keeps_single=any(example.marks_single for example in examples))
-
-    @classmethod
-    def from_extra(cls, config: CorefConfig, inputs: WordInputs, extra: dict[str, Any]) -> Coref:
-        """A fresh model with these settings."""
-        return cls(config, inputs, keeps_single=bool(extra["keeps_single"]))
-
-    def extra_values(self) -> dict[str, Any]:
-        """Whether single mentions are kept."""
-        return {"keeps_single": self.keeps_single}
 
     def sentences(self, example: CorefExample) -> list[list[str]]:
         """The sentences of the document; one that is longer than a part may be is cut."""
@@ -197,11 +186,11 @@ class Coref(TaskModel):
         words = self.inputs([list(words) for words in part.sentences])
         hidden_BWH = self.dropout(self.encoder(self.dropout(words.features_BWF), words.lengths))
         vectors_TVS, scores_TV = self.spans(words.join_elmo(hidden_BWH)[words.mask_BW])
-        return vectors_TVS, scores_TV, spans_within(words.lengths, self.config.max_width).to(self.device)
+        return vectors_TVS, scores_TV, find_spans(words.lengths, self.config.max_width).to(self.device)
 
-    def _chosen(self, part: CorefExample, vectors_TVS: Tensor, scores_TV: Tensor, is_span_TV: Tensor) -> _Chosen:
+    def _choose_spans(self, part: CorefExample, vectors_TVS: Tensor, scores_TV: Tensor, is_span_TV: Tensor) -> _Chosen:
         count = max(1, int(self.config.spans_a_word * part.num_words))
-        kept = spans_to_keep(scores_TV.detach(), is_span_TV, count)
+        kept = keep_best_spans(scores_TV.detach(), is_span_TV, count)
         starts_K, ends_K = torch.tensor(kept, device=self.device).T
         widths_K = ends_K - starts_K
         pair_scores_KA, antecedents_KA = self.antecedents(
@@ -220,11 +209,11 @@ class Coref(TaskModel):
         mention_loss = functional.binary_cross_entropy_with_logits(
             scores_TV[is_span_TV], gold_TV[is_span_TV], reduction="sum"
         )
-        chosen = self._chosen(part, vectors_TVS, scores_TV, is_span_TV)
+        chosen = self._choose_spans(part, vectors_TVS, scores_TV, is_span_TV)
         return mention_loss + chosen.loss(cluster_of)
 
     def _part_clusters(self, part: CorefExample) -> list[list[Mention]]:
-        chosen = self._chosen(part, *self._mentions(part))
+        chosen = self._choose_spans(part, *self._mentions(part))
         best_K, which_K = chosen.pair_scores_KA.max(1)
         antecedents = chosen.antecedents_KA.gather(1, which_K.unsqueeze(1)).squeeze(1).tolist()
         links = [place if score > 0 else None for place, score in zip(antecedents, best_K.tolist(), strict=True)]

@@ -23,17 +23,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.errors import InputError
-from elmokit.tasks.base import TaskModel, training_with
-from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check
-from elmokit.tasks.data import Problems
+from elmokit.tasks.base import TaskModel, name_training_labels
+from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check_sizes
+from elmokit.tasks.data import Problems, split_words
 from elmokit.tasks.data.snli import PairExample, read_pairs
-from elmokit.tasks.network.attention import soft_alignment
+from elmokit.tasks.network.attention import align_softly
 from elmokit.tasks.network.inputs import WordInputs
 from elmokit.tasks.network.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.accuracy import class_scores
 from elmokit.text.segmenters import Segmenter
 
-__all__ = ["TASK", "Infer", "InferConfig", "compared", "mean_and_maximum"]
+__all__ = ["TASK", "Infer", "InferConfig", "compare_pairs", "pool_mean_and_maximum"]
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,7 @@ class InferConfig(TaskConfig):
 
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
-        check(self.hidden >= 1, f"hidden is {self.hidden}: expected 1 or more")
-        check(0 <= self.dropout < 1, f"dropout is {self.dropout}: expected 0 or more, below 1")
+        check_sizes(self, "hidden")
 
 
 class Infer(TaskModel):
@@ -75,7 +74,7 @@ class Infer(TaskModel):
     config: InferConfig
 
     def __init__(self, config: InferConfig, inputs: WordInputs, labels: Sequence[str]) -> None:
-        super().__init__(config, inputs)
+        super().__init__(config, inputs, labels=list(labels))
         self.labels = list(labels)
         hidden = config.hidden
         self.dropout = VariationalDropout(config.dropout)
@@ -105,15 +104,6 @@ class Infer(TaskModel):
             )
         return cls(config, inputs, labels)
 
-    @classmethod
-    def from_extra(cls, config: InferConfig, inputs: WordInputs, extra: dict[str, Any]) -> Infer:
-        """A fresh model with the labels that `extra_values` gave."""
-        return cls(config, inputs, extra["labels"])
-
-    def extra_values(self) -> dict[str, Any]:
-        """The labels."""
-        return {"labels": self.labels}
-
     def sentences(self, example: PairExample) -> list[list[str]]:
         """The premise and the hypothesis."""
         return [example.premise, example.hypothesis]
@@ -123,7 +113,7 @@ class Infer(TaskModel):
         if example.label is None:
             return "expected a label, found none"
         if example.label not in self.labels:
-            return f"the label {example.label!r} does not occur in {training_with(self.labels)}"
+            return f"the label {example.label!r} does not occur in {name_training_labels(self.labels)}"
         return None
 
     def forward(self, batch: Sequence[PairExample]) -> Tensor:
@@ -134,10 +124,10 @@ class Infer(TaskModel):
         encoded = torch.cat([words.join_elmo(self.encoder(features_BWF, words.lengths)), features_BWF], dim=2)
         premise_BWD, hypothesis_BWD = encoded.chunk(2)
         premise_BW, hypothesis_BW = words.mask_BW.chunk(2)
-        in_hypothesis, in_premise = soft_alignment(premise_BWD, hypothesis_BWD, premise_BW, hypothesis_BW)
-        enhanced = torch.cat([compared(premise_BWD, in_hypothesis), compared(hypothesis_BWD, in_premise)])
+        in_hypothesis, in_premise = align_softly(premise_BWD, hypothesis_BWD, premise_BW, hypothesis_BW)
+        enhanced = torch.cat([compare_pairs(premise_BWD, in_hypothesis), compare_pairs(hypothesis_BWD, in_premise)])
         comparisons = self.dropout(F.relu(self.comparison(enhanced)))
-        pooled = mean_and_maximum(self.composition(comparisons, words.lengths), words.mask_BW)
+        pooled = pool_mean_and_maximum(self.composition(comparisons, words.lengths), words.mask_BW)
         return self.classifier(torch.cat(pooled.chunk(2), dim=1))
 
     def loss(self, batch: Sequence[PairExample]) -> Tensor:
@@ -159,9 +149,9 @@ class Infer(TaskModel):
 
     def example_of(self, *texts: str, segmenter: Segmenter) -> PairExample:
         """The pair of a typed premise and hypothesis."""
-        premise, hypothesis = ([word.text for part in segmenter(text) for word in part] for text in texts)
-        if not premise or not hypothesis:
-            raise InputError(f"expected a {'hypothesis' if premise else 'premise'}, found no words")
+        premise, hypothesis = (
+            split_words(text, segmenter, what=what) for text, what in zip(texts, self.texts, strict=True)
+        )
         return PairExample(premise, hypothesis, source="typed")
 
     def show(self, example: PairExample, prediction: dict[str, Any]) -> str:
@@ -171,16 +161,16 @@ class Infer(TaskModel):
         return f"{label} ({prediction['probabilities'][label]:.2f})  {pair}"
 
 
-def compared(words_BWD: Tensor, found_BWD: Tensor) -> Tensor:
+def compare_pairs(words_BWD: Tensor, found_BWD: Tensor) -> Tensor:
     """Words beside what they found, their difference and their product: (B, W, 4D)."""
     return torch.cat([words_BWD, found_BWD, words_BWD - found_BWD, words_BWD * found_BWD], dim=-1)
 
 
-def mean_and_maximum(words_BWD: Tensor, mask_BW: Tensor) -> Tensor:
+def pool_mean_and_maximum(words_BWD: Tensor, mask_BW: Tensor) -> Tensor:
     """The mean and the maximum over the words of each row: (B, 2D).
 
     Example:
-        >>> mean_and_maximum(torch.tensor([[[1.0], [-3.0], [9.0]]]), torch.tensor([[True, True, False]])).tolist()
+        >>> pool_mean_and_maximum(torch.tensor([[[1.0], [-3.0], [9.0]]]), torch.tensor([[True, True, False]])).tolist()
         [[-1.0, 1.0]]
     """
     mask_BW1 = mask_BW.unsqueeze(2)

@@ -147,7 +147,7 @@ class LayerStore:
         starts_B, lengths_B = np.array(known, np.int64).reshape(-1, 2).T
         place_W = np.arange(max(1, int(lengths_B.max(initial=1))))
         rows_BW = np.where(place_W < lengths_B[:, None], starts_B[:, None] + place_W, 0)
-        rows_RF = self._placed()
+        rows_RF = self._load_rows()
         layers_BWF = move_to_device(F.embedding(move_to_device(rows_BW, rows_RF.device), rows_RF), self.device)
         layers_BWLD = layers_BWF.float().unflatten(2, (self.source.num_layers, self.source.dim))
         return layers_BWLD.permute(2, 0, 1, 3)
@@ -211,7 +211,7 @@ class LayerStore:
             self._mapped_RF = torch.zeros(1, self.width, dtype=torch.float16)
         self._rows_RF = torch.empty(0)
 
-    def _placed(self) -> Tensor:
+    def _load_rows(self) -> Tensor:
         """The rows where they are read fastest: on a GPU that has room for them, else mapped from the file."""
         if not len(self._rows_RF):  # only now, when all that is wanted has been added
             self._rows_RF = self._mapped_RF

@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from elmokit.tasks.base import TaskModel
-from elmokit.tasks.config import TaskConfig, TrainingConfig, check
+from elmokit.tasks.config import TaskConfig, TrainingConfig, check_sizes
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.propbank import RolesExample, read_propbank
 from elmokit.tasks.network.crf import viterbi
@@ -35,7 +35,7 @@ from elmokit.tasks.scores.srl import arguments, role_scores
 if TYPE_CHECKING:
     from elmokit.text.segmenters import Segmenter
 
-__all__ = ["TASK", "HighwayBiLstm", "Roles", "RolesConfig", "RolesPrediction", "follow_on"]
+__all__ = ["TASK", "HighwayBiLstm", "Roles", "RolesConfig", "RolesPrediction", "score_transitions"]
 
 OUTSIDE = "O"
 
@@ -60,9 +60,7 @@ class RolesConfig(TaskConfig):
 
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
-        for name in ("hidden", "num_layers", "indicator_dim", "detector_hidden"):
-            check(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}: expected 1 or more")
-        check(0 <= self.dropout < 1, f"dropout is {self.dropout}: expected 0 or more, below 1")
+        check_sizes(self, "hidden", "num_layers", "indicator_dim", "detector_hidden")
 
 
 class FramePrediction(TypedDict):
@@ -100,7 +98,7 @@ class Roles(TaskModel):
     config: RolesConfig
 
     def __init__(self, config: RolesConfig, inputs: WordInputs, tags: Sequence[str]) -> None:
-        super().__init__(config, inputs)
+        super().__init__(config, inputs, tags=list(tags))
         self.tags = list(tags)
         self._numbers = {tag: number for number, tag in enumerate(self.tags)}
         self.indicator = nn.Embedding(2, config.indicator_dim)
@@ -122,15 +120,6 @@ class Roles(TaskModel):
         """A fresh model for the roles of these examples."""
         roles = {tag[2:] for example in examples for frame in example.frames or () for tag in frame.tags} - {""}
         return cls(config, inputs, [OUTSIDE, *(f"{part}-{role}" for role in sorted(roles) for part in "BI")])
-
-    @classmethod
-    def from_extra(cls, config: RolesConfig, inputs: WordInputs, extra: dict[str, Any]) -> Roles:
-        """A fresh model for these tags."""
-        return cls(config, inputs, extra["tags"])
-
-    def extra_values(self) -> dict[str, Any]:
-        """The tags."""
-        return {"tags": self.tags}
 
     def sentences(self, example: RolesExample) -> list[list[str]]:
         """The sentence."""
@@ -189,7 +178,7 @@ class Roles(TaskModel):
         if asked:
             marked = words.take_rows([row for row, _ in asked])
             scores_FWT = self._tag_scores(marked, [predicate for _, predicate in asked]).log_softmax(-1)
-            bars = (part.to(self.device) for part in follow_on(self.tags))
+            bars = (part.to(self.device) for part in score_transitions(self.tags))
             paths = viterbi(scores_FWT, marked.lengths, *bars)
             for (row, predicate), path in zip(asked, paths, strict=True):
                 tags = [self.tags[tag] for tag in path]
@@ -273,11 +262,11 @@ class HighwayBiLstm(nn.Module):
         return self.dropout(words_BWD)
 
 
-def follow_on(tags: Sequence[str]) -> tuple[Tensor, Tensor]:
+def score_transitions(tags: Sequence[str]) -> tuple[Tensor, Tensor]:
     """Scores of tags that begin a sentence (T,), and of tags after others (T, T): 0, or -inf for what may not be.
 
     Example:
-        >>> start, follow = follow_on(["O", "B-V", "I-V"])
+        >>> start, follow = score_transitions(["O", "B-V", "I-V"])
         >>> start.tolist(), follow[0].tolist()  # I-X stands only after B-X or I-X
         ([0.0, 0.0, -inf], [0.0, 0.0, -inf])
     """

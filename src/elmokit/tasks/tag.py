@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from elmokit.devices import move_to_device
 from elmokit.errors import InputError
-from elmokit.tasks.base import TaskModel, training_with
-from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check
-from elmokit.tasks.data import Problems
+from elmokit.tasks.base import TaskModel, name_training_labels
+from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check_sizes
+from elmokit.tasks.data import Problems, split_words
 from elmokit.tasks.data.columns import TaggedSentence, read_columns
 from elmokit.tasks.network.crf import Crf
 from elmokit.tasks.network.inputs import WordInputs
@@ -62,8 +62,7 @@ class TagConfig(TaskConfig):
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
         object.__setattr__(self, "column", str(self.column))
-        check(self.hidden >= 1 and self.num_layers >= 1, "hidden and num_layers: expected 1 or more")
-        check(0 <= self.dropout < 1, f"dropout is {self.dropout}: expected 0 or more, below 1")
+        check_sizes(self, "hidden", "num_layers")
 
 
 class Tagger(TaskModel):
@@ -81,7 +80,7 @@ class Tagger(TaskModel):
     config: TagConfig
 
     def __init__(self, config: TagConfig, inputs: WordInputs, labels: Sequence[str]) -> None:
-        super().__init__(config, inputs)
+        super().__init__(config, inputs, labels=list(labels))
         self.labels = list(labels)
         self.has_spans = is_iob(self.labels)
         self._numbers = {label: number for number, label in enumerate(self.labels)}
@@ -113,15 +112,6 @@ class Tagger(TaskModel):
             seen = ["O", *(tag_of(mark, kind) for kind in kinds for mark in "BIES")]
         return cls(config, inputs, seen)
 
-    @classmethod
-    def from_extra(cls, config: TagConfig, inputs: WordInputs, extra: dict[str, Any]) -> Tagger:
-        """A tagger for stored labels."""
-        return cls(config, inputs, extra["labels"])
-
-    def extra_values(self) -> dict[str, Any]:
-        """The labels."""
-        return {"labels": self.labels}
-
     def sentences(self, example: TaggedSentence) -> list[list[str]]:
         """The sentence."""
         return [list(example.words)]
@@ -133,7 +123,7 @@ class Tagger(TaskModel):
         if unknown is None:
             return None
         known = [span.kind for span in spans_of(self.labels)] if self.has_spans else self.labels
-        return f"the label {unknown!r} does not occur in {training_with(dict.fromkeys(known))}"
+        return f"the label {unknown!r} does not occur in {name_training_labels(dict.fromkeys(known))}"
 
     def loss(self, batch: Sequence[TaggedSentence]) -> Tensor:
         """Negative log-likelihood of the labels, a sentence on the mean."""
@@ -170,11 +160,7 @@ class Tagger(TaskModel):
 
     def example_of(self, *texts: str, segmenter: Segmenter) -> TaggedSentence:
         """A typed sentence."""
-        (text,) = texts
-        words = tuple(word.text for sentence in segmenter(text) for word in sentence)
-        if not words:
-            raise InputError(f"expected a sentence, found no words in {text!r}")
-        return TaggedSentence(words=words, source="typed")
+        return TaggedSentence(words=tuple(split_words(texts[0], segmenter)), source="typed")
 
     def show(self, example: TaggedSentence, prediction: Sequence[str]) -> str:
         """Spans in brackets, or each word with its label."""

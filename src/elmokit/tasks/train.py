@@ -40,7 +40,7 @@ from elmokit.tasks.layer_store import LayerStore, open_elmo
 from elmokit.tasks.network.inputs import WordInputs
 from elmokit.tasks.optimiser import TaskOptimiser
 
-__all__ = ["Results", "main", "part_of", "read_examples", "train", "train_model"]
+__all__ = ["Results", "main", "draw_part", "read_examples", "train", "train_model"]
 
 USES = {"train": "learn from", "dev": "choose by", "test": "test on"}
 Paths = str | PathLike[str]
@@ -140,7 +140,7 @@ def train(
     for name, path in paths.items():
         examples[name] = model.usable(examples[name], problems)
         _check_any(examples[name], path, problems, use=USES[name])
-    examples["train"] = part_of(examples["train"], training.share, training.seed)
+    examples["train"] = draw_part(examples["train"], training.share, training.seed)
     counts = ", ".join(f"{len(part):,} to {USES[name]}" for name, part in examples.items())
     report(f"{task}: {counts}; {sum(each.numel() for each in model.parameters() if each.requires_grad):,} weights")
     if model.inputs.vectors is not None:
@@ -287,11 +287,11 @@ def _run_epochs(
     return log
 
 
-def part_of(examples: Sequence[Any], share: float, seed: int) -> list[Any]:
+def draw_part(examples: Sequence[Any], share: float, seed: int) -> list[Any]:
     """A share of the examples, at least one, drawn by the seed; a larger share holds every smaller one.
 
     Example:
-        >>> part_of(range(10), 0.2, seed=1), part_of(range(10), 0.3, seed=1)
+        >>> draw_part(range(10), 0.2, seed=1), draw_part(range(10), 0.3, seed=1)
         ([6, 8], [6, 8, 9])
     """
     if share >= 1:

@@ -100,8 +100,11 @@ def test_parallel_files_stay_parallel_when_a_line_is_no_text(tmp_path):
         ("sentence1\tsentence2\tlabel\na\tb\n", r"pairs\.tsv:2: expected 3 fields between tabs, found 2"),
         ("sentence1\tsentence2\tlabel\n \tb\tyes\n", r"pairs\.tsv:2: expected a premise, found an empty one"),
         ('{"sentence1": "a", "label": "b"}', r"pairs\.tsv:1: expected a hypothesis, found none"),
-        ('{"sentence1": "a"\n', r"pairs\.tsv:1: expected a JSON object, but it breaks off"),
-        ('{"sentence1": "a", "sentence2": "b"}\n[1]', r"pairs\.tsv:2: expected a JSON object \{...\}, found \[1\]"),
+        ('{"sentence1": "a"\n', r"pairs\.tsv:1: expected a JSON object with two sentences"),
+        (
+            '{"sentence1": "a", "sentence2": "b"}\n[1]',
+            r"pairs\.tsv:2: expected a JSON object with .*, found '\[1\]'",
+        ),
     ],
 )
 def test_bad_files(tmp_path, text, message):
@@ -115,7 +118,7 @@ def test_bad_pairs_are_counted_when_asked_to_skip(tmp_path):
     assert len(list(read_pairs(written(tmp_path, text), problems=problems))) == 1
     assert problems.num_bad == 2
     broken = written(tmp_path, '{"a\n7\n{"premise": "a", "hypothesis": "b"}', "x.jsonl")
-    with pytest.raises(InputError, match="breaks off"):
+    with pytest.raises(InputError, match="expected a JSON object"):
         list(read_pairs(broken))
     assert len(list(read_pairs(broken, problems=problems))) == 1
     assert problems.num_bad == 4

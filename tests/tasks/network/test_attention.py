@@ -7,8 +7,8 @@ from elmokit.tasks.network.attention import (
     AttentionFlow,
     SelfAttention,
     TrilinearScores,
+    align_softly,
     masked_softmax,
-    soft_alignment,
 )
 
 
@@ -73,7 +73,7 @@ def test_padding_changes_nothing(num_first, num_second, padding, seed):
     for plain, wide in (
         (flow(first, second, *masks), flow(*padded, *padded_masks)),
         (itself(first, masks[0]), itself(padded[0], padded_masks[0])),
-        *zip(soft_alignment(first, second, *masks), soft_alignment(*padded, *padded_masks), strict=True),
+        *zip(align_softly(first, second, *masks), align_softly(*padded, *padded_masks), strict=True),
     ):
         torch.testing.assert_close(plain, wide[:, : plain.shape[1]], atol=1e-5, rtol=1e-5)
 
@@ -81,7 +81,7 @@ def test_padding_changes_nothing(num_first, num_second, padding, seed):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_no_score_is_too_large(dtype):
     words = torch.full((1, 2, 4), 60.0, dtype=dtype, requires_grad=True)
-    aligned, _ = soft_alignment(words, words, mask_of([2], 2), mask_of([1], 2))
+    aligned, _ = align_softly(words, words, mask_of([2], 2), mask_of([1], 2))
     aligned.sum().backward()
     assert aligned.isfinite().all()
     assert words.grad.isfinite().all()

@@ -15,6 +15,12 @@ from elmokit.tasks.network.inputs import WordInputs
 SENTENCES = [["The", "bank", "unknownword"], ["hello"]]
 
 
+def inputs_for(config, sentences, *, elmo=None, vectors=None) -> WordInputs:
+    inputs = WordInputs.without_words(config, elmo=elmo, vectors=vectors)
+    inputs.read_vectors(sentences, vectors)
+    return inputs
+
+
 @pytest.fixture
 def vectors(tmp_path):
     path = tmp_path / "my.vec"
@@ -23,20 +29,20 @@ def vectors(tmp_path):
 
 
 def test_static_vectors_with_lower_case_for_want_of_better(vectors):
-    inputs = WordInputs.for_sentences(InputConfig(vectors=vectors), SENTENCES)
+    inputs = inputs_for(InputConfig(vectors=vectors), SENTENCES)
     features = inputs([["The", "Bank", "BANK", "unknownword"], ["bank"]]).features_BWF
     assert features[0].tolist() == [[1, 2], [5, 6], [3, 4], [0, 0]]
     assert features[1].tolist() == [[3, 4], [0, 0], [0, 0], [0, 0]]
     assert not any(weight.requires_grad for weight in inputs.parameters())
-    learning = WordInputs.for_sentences(InputConfig(vectors=vectors, train_vectors=True), SENTENCES)
+    learning = inputs_for(InputConfig(vectors=vectors, train_vectors=True), SENTENCES)
     learning([["bank"]]).features_BWF.sum().backward()
     assert learning.vectors.weight.grad.abs().sum() == 2
 
 
 def test_common_words_are_kept_for_text_that_comes_later(vectors, monkeypatch):
-    assert WordInputs.for_sentences(InputConfig(vectors=vectors), [["other"]]).words == ["the", "bank", "Bank", "other"]
+    assert inputs_for(InputConfig(vectors=vectors), [["other"]]).words == ["the", "bank", "Bank", "other"]
     monkeypatch.setattr("elmokit.tasks.network.inputs.COMMON_WORDS", 1)
-    assert WordInputs.for_sentences(InputConfig(vectors=vectors), [["Other"]]).words == ["the", "other"]
+    assert inputs_for(InputConfig(vectors=vectors), [["Other"]]).words == ["the", "other"]
 
 
 def test_keyed_vectors_of_gensim():
@@ -44,7 +50,7 @@ def test_keyed_vectors_of_gensim():
         index_to_key = ("bank", "the")
         vectors = np.eye(2, dtype=np.float32)
 
-    inputs = WordInputs.for_sentences(InputConfig(character_filters=4), SENTENCES, vectors=KeyedVectors())
+    inputs = inputs_for(InputConfig(character_filters=4), SENTENCES, vectors=KeyedVectors())
     assert inputs.dim == 2 + 4
     assert inputs([["bank"]]).features_BWF[0, 0, :2].tolist() == [1, 0]
 
@@ -52,7 +58,7 @@ def test_keyed_vectors_of_gensim():
 @pytest.mark.parametrize("place", ["input", "output", "both"])
 def test_elmo_where_it_is_asked_for(place, vectors, random_model):
     config = InputConfig(vectors=vectors, character_filters=8, elmo=str(random_model), elmo_at=place, elmo_dropout=0)
-    inputs = WordInputs.for_sentences(config, SENTENCES, elmo=open_elmo(str(random_model)))
+    inputs = inputs_for(config, SENTENCES, elmo=open_elmo(str(random_model)))
     batch = inputs(SENTENCES)
     expected = Embedder.from_pretrained(random_model).embed(SENTENCES, layers="average")
     assert batch.features_BWF.shape == (2, 3, inputs.dim)
@@ -71,7 +77,7 @@ def test_elmo_where_it_is_asked_for(place, vectors, random_model):
 
 def test_words_do_not_depend_on_their_company(vectors, random_model):
     config = InputConfig(vectors=vectors, character_filters=8, elmo=str(random_model))
-    inputs = WordInputs.for_sentences(config, SENTENCES, elmo=open_elmo(str(random_model))).eval()
+    inputs = inputs_for(config, SENTENCES, elmo=open_elmo(str(random_model))).eval()
     together = inputs([*SENTENCES, []])
     alone = inputs(SENTENCES[1:])
     torch.testing.assert_close(together.features_BWF[1, :1], alone.features_BWF[0], atol=2e-3, rtol=0)

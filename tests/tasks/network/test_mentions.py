@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmokit.tasks.network.mentions import AntecedentScores, SpanVectors, link, spans_to_keep, spans_within
+from elmokit.tasks.network.mentions import AntecedentScores, SpanVectors, find_spans, keep_best_spans, link
 
 
 def span_by_span(module, words_TD, start, end):
@@ -43,15 +43,15 @@ def test_one_word_and_steep_heads_stay_finite():
 
 
 def test_spans_end_in_their_sentence():
-    assert spans_within([3, 1], max_width=2).tolist() == [[True, True], [True, True], [True, False], [True, False]]
+    assert find_spans([3, 1], max_width=2).tolist() == [[True, True], [True, True], [True, False], [True, False]]
 
 
 @settings(max_examples=80, deadline=None)
 @given(st.integers(0, 10**6), st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(1, 4), st.integers(1, 9))
 def test_kept_spans_do_not_cross_and_are_the_best(seed, lengths, max_width, count):
     scores = torch.rand(sum(lengths), max_width, generator=torch.Generator().manual_seed(seed))
-    is_span = spans_within(lengths, max_width)
-    kept = spans_to_keep(scores, is_span, count)
+    is_span = find_spans(lengths, max_width)
+    kept = keep_best_spans(scores, is_span, count)
     assert kept == sorted(set(kept))
     assert len(kept) <= count
     assert all(is_span[start, end - start] for start, end in kept)

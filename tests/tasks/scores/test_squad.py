@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmokit.errors import InputError
-from elmokit.tasks.scores.squad import answer_f1, exact_match, normalised_answer, squad_scores
+from elmokit.tasks.scores.squad import answer_f1, exact_match, normalise_answer, squad_scores
 
 ANSWERS = st.lists(
     st.sampled_from(["the", "The", "a", "an", "cat", "cats", "U.S.", "é", "…", "-", "12%", "theme", ""]), max_size=6
@@ -57,7 +57,7 @@ def test_as_the_rules_are_written_down(answer, reference):
         expected = 2 * precision * recall / (precision + recall)
     assert answer_f1(answer, reference) == pytest.approx(expected)
     assert answer_f1(answer, reference) == answer_f1(reference, answer)
-    assert normalised_answer(normalised_answer(answer)) == normalised_answer(answer)
+    assert normalise_answer(normalise_answer(answer)) == normalise_answer(answer)
 
 
 def test_what_cannot_be_scored():

@@ -8,15 +8,17 @@ Other fields are ignored, but for `sent_id`, which tells sentences of the same w
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from elmokit.tasks.data import Example, Problems, text_lines
+from elmokit.tasks.data import Example, Problems, parse_json_lines, text_lines
 
 __all__ = ["Frame", "RolesExample", "read_propbank"]
+
+
+FIELDS = "words, predicate and tags"
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,8 @@ def read_propbank(path: str | os.PathLike[str], problems: Problems) -> Iterator[
         [(Frame(predicate=1, tags=('B-ARG0', 'B-V')),)]
     """
     key, frames, place = None, {}, ""
-    for number, text in text_lines(path, problems):
-        if not text.strip():
-            continue
-        line = _checked(text)
+    for number, values in parse_json_lines(path, text_lines(path, problems), problems, holding=FIELDS):
+        line = _check_line(values)
         if isinstance(line, str):
             problems.bad(path, number, line)
             continue
@@ -77,16 +77,10 @@ class _Line:
     frame: Frame
 
 
-def _checked(text: str) -> _Line | str:
+def _check_line(line: dict[str, Any]) -> _Line | str:
     """What a line holds, or what is wrong with it."""
-    try:
-        line: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return f"expected a JSON object with words, predicate and tags, found {text[:60]!r}"
-    missing = {"words", "predicate", "tags"} - line.keys() if isinstance(line, dict) else {"words", "predicate", "tags"}
-    if missing:
-        found = f"the fields {', '.join(sorted(line))}"[:80] if isinstance(line, dict) else f"{text[:60]!r}"
-        return f"expected a JSON object with words, predicate and tags, found {found}"
+    if {"words", "predicate", "tags"} - line.keys():
+        return f"expected a JSON object with {FIELDS}, found the fields {', '.join(sorted(line))}"[:120]
     words, predicate, tags = line["words"], line["predicate"], line["tags"]
     if not _is_texts(words) or not words or not all(words):
         return "words: expected a list of words, none of them empty"

@@ -13,17 +13,17 @@ Fields go by the names that corpora give them (`NAMES`), whatever their case. La
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from elmokit.errors import InputError
-from elmokit.tasks.data import Example, Problems, text_lines
-from elmokit.tasks.data.tables import QUOTED, unquoted
+from elmokit.tasks.data import Example, Problems, parse_json_lines, text_lines
+from elmokit.tasks.data.tables import QUOTED, unquote
 from elmokit.text.segmenters import RuleSegmenter
 
 __all__ = ["PairExample", "read_pairs"]
@@ -86,27 +86,13 @@ def _rows(path: str | os.PathLike[str], problems: Problems) -> Iterator[_Fields]
     first = next(lines, None)
     if first is None:
         raise InputError(f"{os.fspath(path)}: expected pairs of sentences, found an empty file")
-    if first[1].lstrip().startswith("{"):
-        yield from _json_lines(path, first, lines, problems)
-    else:
+    if not first[1].lstrip().startswith("{"):
         yield from _table(path, first, lines, problems)
-
-
-def _json_lines(
-    path: str | os.PathLike[str], first: tuple[int, str], rest: Iterator[tuple[int, str]], problems: Problems
-) -> Iterator[_Fields]:
-    for number, text in _all(first, rest):
-        try:
-            found = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as problem:
-            problems.bad(path, number, f"expected a JSON object, but it breaks off: {problem}")
-            continue
-        if not isinstance(found, dict):
-            problems.bad(path, number, f"expected a JSON object {{...}}, found {text:.40}")
-            continue
+        return
+    for number, found in parse_json_lines(path, chain([first], lines), problems, holding="two sentences and a label"):
         by_name = {str(key).lower(): value for key, value in found.items() if isinstance(value, (str, int))}
-        columns = _columns(list(by_name))
-        values = {ours: _cleaned(ours, str(by_name[theirs])) for ours, theirs in columns.items()}
+        columns = _find_columns(list(by_name))
+        values = {ours: _clean(ours, str(by_name[theirs])) for ours, theirs in columns.items()}
         yield f"{os.fspath(path)}:{number}", values, False
 
 
@@ -114,12 +100,12 @@ def _table(
     path: str | os.PathLike[str], first: tuple[int, str], rest: Iterator[tuple[int, str]], problems: Problems
 ) -> Iterator[_Fields]:
     is_quoted = all(QUOTED.fullmatch(field) for field in first[1].split("\t"))
-    header = [unquoted(name.strip(), always=True).lower() for name in first[1].split("\t")]
-    named = _columns(header)
+    header = [unquote(name.strip(), always=True).lower() for name in first[1].split("\t")]
+    named = _find_columns(header)
     if "premise" in named and "hypothesis" in named:
         columns, width, lines = {ours: header.index(theirs) for ours, theirs in named.items()}, len(header), rest
     elif len(header) in (2, 3) and not named:
-        columns, width, lines = {"premise": 0, "hypothesis": 1, "label": 2}, len(header), _all(first, rest)
+        columns, width, lines = {"premise": 0, "hypothesis": 1, "label": 2}, len(header), chain([first], rest)
         columns = {ours: place for ours, place in columns.items() if place < width}
     else:
         raise InputError(
@@ -131,7 +117,7 @@ def _table(
         if len(found) != width:
             problems.bad(path, number, f"expected {width} fields between tabs, found {len(found)}")
             continue
-        values = {ours: _cleaned(ours, unquoted(found[place], always=is_quoted)) for ours, place in columns.items()}
+        values = {ours: _clean(ours, unquote(found[place], always=is_quoted)) for ours, place in columns.items()}
         yield f"{os.fspath(path)}:{number}", values, False
 
 
@@ -157,17 +143,12 @@ def _parallel(folder: Path, part: str, problems: Problems) -> Iterator[_Fields]:
             yield f"{paths[0]}:{number}", values, True
 
 
-def _columns(found: list[str]) -> dict[str, str]:
+def _find_columns(found: list[str]) -> dict[str, str]:
     """Our names of the fields that are there, with theirs."""
     return {ours: name for ours, names in NAMES.items() for name in reversed(names) if name in found}
 
 
-def _all(first: tuple[int, str], rest: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    yield first
-    yield from rest
-
-
-def _cleaned(name: str, value: str) -> str:
+def _clean(name: str, value: str) -> str:
     return value.strip().lower() if name == "label" else value
 
 

@@ -173,13 +173,13 @@ def _example(entry: dict[str, Any], passage: Passage, segmenter: Segmenter, sour
     answers = entry.get("answers", [])
     if not isinstance(answers, list):
         raise _Bad(f"expected a list in `answers`, found {answers!r:.60}")
-    spans = dict.fromkeys(_marked(answer, passage, name) for answer in answers)
+    spans = dict.fromkeys(_find_marked(answer, passage, name) for answer in answers)
     return QuestionExample(
         passage, words, tuple(answer["text"] for answer in answers), tuple(spans), name=name, source=source
     )
 
 
-def _marked(answer: Any, passage: Passage, name: str) -> Span:  # noqa: ANN401
+def _find_marked(answer: Any, passage: Passage, name: str) -> Span:  # noqa: ANN401
     """The words of an answer where the file says it stands, or else where it stands as whole words first."""
     text = answer.get("text") if isinstance(answer, dict) else None
     start = answer.get("answer_start") if isinstance(answer, dict) else None

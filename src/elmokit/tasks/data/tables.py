@@ -8,7 +8,6 @@ list, taken as it is). Text is split at white space unless told otherwise: label
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -17,9 +16,9 @@ from itertools import chain
 from pathlib import Path
 
 from elmokit.errors import InputError
-from elmokit.tasks.data import Example, Problems, text_lines
+from elmokit.tasks.data import Example, Problems, parse_json_lines, text_lines
 
-__all__ = ["LabelledSentence", "is_json_lines", "read_json_lines", "read_labelled_lines", "read_table", "unquoted"]
+__all__ = ["LabelledSentence", "is_json_lines", "read_json_lines", "read_labelled_lines", "read_table", "unquote"]
 
 TEXT_NAMES = ("text", "sentence", "document", "question")
 LABEL_NAMES = ("label", "class", "category")
@@ -67,7 +66,7 @@ def read_table(
         if len(fields) <= max(label_place, text_place):
             problems.bad(path, number, f"expected a label and a text with a tab between, found {len(fields)} field(s)")
             continue
-        label, text = (unquoted(fields[place], always=is_quoted) for place in (label_place, text_place))
+        label, text = (unquote(fields[place], always=is_quoted) for place in (label_place, text_place))
         yield from _checked(path, number, label, splits(text), problems)
 
 
@@ -76,16 +75,7 @@ def read_json_lines(
 ) -> Iterator[LabelledSentence]:
     """The labelled sentences of a file with one JSON object a line."""
     problems = problems or Problems()
-    for number, line in text_lines(path, problems):
-        if not line.strip():
-            continue
-        try:
-            values = json.loads(line)
-        except (json.JSONDecodeError, RecursionError):
-            values = None
-        if not isinstance(values, dict):
-            problems.bad(path, number, f"expected one JSON object a line, found {line[:40]!r}")
-            continue
+    for number, values in parse_json_lines(path, text_lines(path, problems), problems, holding="label and text"):
         label = next((values[name] for name in LABEL_NAMES if name in values), None)
         words = values.get("words")
         if words is None:
@@ -124,11 +114,11 @@ def _checked(
         yield LabelledSentence(words=tuple(words), label=label.strip(), source=f"{os.fspath(path)}:{number}")
 
 
-def unquoted(field: str, *, always: bool = False) -> str:
+def unquote(field: str, *, always: bool = False) -> str:
     r"""A field as it was before a program wrote it as CSV; such programs quote what holds quotes itself, or `always`.
 
     Example:
-        >>> unquoted('"a ""fine"" film"'), unquoted('"Great film"')
+        >>> unquote('"a ""fine"" film"'), unquote('"Great film"')
         ('a "fine" film', '"Great film"')
     """
     is_quoted = QUOTED.fullmatch(field) and (always or '""' in field[1:-1])

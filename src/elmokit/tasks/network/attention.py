@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-__all__ = ["AttentionFlow", "SelfAttention", "TrilinearScores", "masked_softmax", "soft_alignment"]
+__all__ = ["AttentionFlow", "SelfAttention", "TrilinearScores", "masked_softmax", "align_softly"]
 
 
 class TrilinearScores(nn.Module):
@@ -85,12 +85,12 @@ class SelfAttention(nn.Module):
         return torch.cat([passage_BWD, found_BWD, passage_BWD * found_BWD], dim=2)
 
 
-def soft_alignment(first_BWD: Tensor, second_BVD: Tensor, first_BW: Tensor, second_BV: Tensor) -> tuple[Tensor, Tensor]:
+def align_softly(first_BWD: Tensor, second_BVD: Tensor, first_BW: Tensor, second_BV: Tensor) -> tuple[Tensor, Tensor]:
     """What each word finds in the other sequence by plain dot products: (B, W, D) and (B, V, D) (Chen et al. 2017).
 
     Example:
         >>> words, every = torch.eye(2).unsqueeze(0) * 100, torch.ones(1, 2, dtype=torch.bool)
-        >>> soft_alignment(words, words.flip(1), every, every)[0].tolist()  # each finds its like
+        >>> align_softly(words, words.flip(1), every, every)[0].tolist()  # each finds its like
         [[[100.0, 0.0], [0.0, 100.0]]]
     """
     scores_BWV = first_BWD @ second_BVD.transpose(1, 2)

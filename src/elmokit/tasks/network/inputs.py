@@ -130,27 +130,6 @@ class WordInputs(nn.Module):
         self.register_buffer("_place", torch.empty(0), persistent=False)
 
     @classmethod
-    def for_sentences(
-        cls,
-        config: InputConfig,
-        sentences: Iterable[Sequence[str]],
-        *,
-        elmo: TaskElmo | None = None,
-        vectors: Any = None,  # noqa: ANN401
-    ) -> WordInputs:
-        """The features for a task with these sentences: only vectors of their words, and of common ones, are kept.
-
-        Arguments:
-            config: which features.
-            sentences: all that is known beforehand.
-            elmo: the model that `config.elmo` names.
-            vectors: gensim's KeyedVectors instead of the file that the config names.
-        """
-        inputs = cls.without_words(config, elmo=elmo, vectors=vectors)
-        inputs.read_vectors(sentences, vectors)
-        return inputs
-
-    @classmethod
     def without_words(cls, config: InputConfig, *, elmo: TaskElmo | None = None, vectors: Any = None) -> WordInputs:  # noqa: ANN401
         """The features with a static table of the right width that knows no word yet."""
         source = config.vectors if vectors is None else vectors
@@ -208,9 +187,9 @@ class WordInputs(nn.Module):
         words = [word for words in sentences for word in words]
         features = []
         if self.vectors is not None:
-            features.append(self.vectors(self._placed([self._rows[word] for word in words], is_word_BW)))
+            features.append(self.vectors(self._place_numbers([self._rows[word] for word in words], is_word_BW)))
         if self.characters is not None:
-            features.append(self._spelled(words, is_word_BW))
+            features.append(self._encode_characters(words, is_word_BW))
         output_BWE = None
         if self.input_mix is not None or self.output_mix is not None:
             layers_LBWE = self._layers(sentences)
@@ -234,13 +213,13 @@ class WordInputs(nn.Module):
             if mix is not None
         }
 
-    def _placed(self, numbers: Sequence[int], is_word_BW: np.ndarray) -> Tensor:
+    def _place_numbers(self, numbers: Sequence[int], is_word_BW: np.ndarray) -> Tensor:
         """Numbers of words, one sentence after the other, in a row a sentence; 0 where no word is."""
         numbers_BW = np.zeros(is_word_BW.shape, np.int64)
         numbers_BW[is_word_BW] = numbers
         return move_to_device(numbers_BW, self.device)
 
-    def _spelled(self, words: Sequence[str], is_word_BW: np.ndarray) -> Tensor:
+    def _encode_characters(self, words: Sequence[str], is_word_BW: np.ndarray) -> Tensor:
         """What the character CNN makes of each word, every distinct word being read once."""
         assert self.characters is not None
         places = {word: place for place, word in enumerate(dict.fromkeys(words), start=1)}
@@ -248,16 +227,16 @@ class WordInputs(nn.Module):
         # Columns are cut here, where it needs no answer from a GPU.
         ids_UC = ids_UC[:, : kept_columns(ids_UC, self.characters.widest_filter)].contiguous()
         features_UF = F.pad(self.characters(move_to_device(ids_UC, self.device), trims=False), (0, 0, 1, 0))
-        return F.embedding(self._placed([places[word] for word in words], is_word_BW), features_UF)
+        return F.embedding(self._place_numbers([places[word] for word in words], is_word_BW), features_UF)
 
     def _layers(self, sentences: Sequence[Sequence[str]]) -> Tensor:
         """All layers (L, B, W, E) of the batch."""
         if self.tuned is not None:
             return self.tuned(self.tuned.word_ids(sentences)).layers
         layers_LBWE = self.store.gather(sentences) if self.store is not None else None
-        return self._computed(sentences) if layers_LBWE is None else layers_LBWE.to(self.device)
+        return self._compute_layers(sentences) if layers_LBWE is None else layers_LBWE.to(self.device)
 
-    def _computed(self, sentences: Sequence[Sequence[str]]) -> Tensor:
+    def _compute_layers(self, sentences: Sequence[Sequence[str]]) -> Tensor:
         """The layers of a frozen biLM for sentences that no store holds, rounded as a store would."""
         assert self.elmo is not None
         if self._embedder is None or self._embedder.device != self.device:

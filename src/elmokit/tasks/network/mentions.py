@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["AntecedentScores", "SpanVectors", "link", "spans_to_keep", "spans_within"]
+__all__ = ["AntecedentScores", "SpanVectors", "link", "keep_best_spans", "find_spans"]
 
 DISTANCES = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # where buckets of distances between mentions begin
 RARE = -3.0  # the first score of a mention: few spans are one
@@ -123,18 +123,18 @@ def _begin(module: nn.Module) -> None:
             nn.init.normal_(part.weight, std=0.1)
 
 
-def spans_within(lengths: Sequence[int], max_width: int) -> Tensor:
+def find_spans(lengths: Sequence[int], max_width: int) -> Tensor:
     """(T, V) true where a span ends in the sentence in which it begins.
 
     Example:
-        >>> spans_within([2, 1], max_width=2).tolist()
+        >>> find_spans([2, 1], max_width=2).tolist()
         [[True, True], [True, False], [True, False]]
     """
     left_T = torch.cat([torch.arange(length, 0, -1) for length in lengths])
     return torch.arange(1, max_width + 1) <= left_T.unsqueeze(1)
 
 
-def spans_to_keep(scores_TV: Tensor, is_span_TV: Tensor, count: int) -> list[tuple[int, int]]:
+def keep_best_spans(scores_TV: Tensor, is_span_TV: Tensor, count: int) -> list[tuple[int, int]]:
     """The best-scored spans (first word, last word) of which none crosses another, in the order of the text.
 
     Arguments:

@@ -67,7 +67,7 @@ class BiRecurrent(nn.Module):
 
     def forward(self, words_BWD: Tensor, lengths: Sequence[int]) -> Tensor:
         """The words in context (B, W, 2H), zeros where no word is."""
-        mask_BW1, turned_N = _turned(lengths, words_BWD)
+        mask_BW1, turned_N = _reverse_rows(lengths, words_BWD)
         for number, layer in enumerate(self.layers):
             given_BWD = self.dropout(words_BWD) if number else words_BWD
             words_BWD = layer(given_BWD, turned_N) * mask_BW1
@@ -88,11 +88,11 @@ class _BothWays(nn.Module):
         return torch.cat([onward_BWH, _Rearranged.apply(backward_BWH, turned_N)], dim=2)
 
 
-def _turned(lengths: Sequence[int], words_BWD: Tensor) -> tuple[Tensor, Tensor]:
+def _reverse_rows(lengths: Sequence[int], words_BWD: Tensor) -> tuple[Tensor, Tensor]:
     """A mask (B, W, 1) of where words are, and among all N places that of the word to read when rows are turned round.
 
     Example:
-        >>> _turned([1, 3], torch.zeros(2, 3, 4))[1].tolist()
+        >>> _reverse_rows([1, 3], torch.zeros(2, 3, 4))[1].tolist()
         [0, 1, 2, 5, 4, 3]
     """
     batch, width = words_BWD.shape[:2]

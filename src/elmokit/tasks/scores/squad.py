@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from elmokit.errors import InputError
 
-__all__ = ["answer_f1", "exact_match", "normalised_answer", "squad_scores"]
+__all__ = ["answer_f1", "exact_match", "normalise_answer", "squad_scores"]
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -46,21 +46,21 @@ def squad_scores(predicted: Sequence[str], references: Sequence[Sequence[str]]) 
 
 def exact_match(answer: str, reference: str) -> bool:
     """Whether two answers are the same once normalised."""
-    return normalised_answer(answer) == normalised_answer(reference)
+    return normalise_answer(answer) == normalise_answer(reference)
 
 
 def answer_f1(answer: str, reference: str) -> float:
     """F1 of the words of an answer against those of a reference, between 0 and 1; 0 if either has none."""
-    words, correct = normalised_answer(answer).split(), normalised_answer(reference).split()
+    words, correct = normalise_answer(answer).split(), normalise_answer(reference).split()
     common = sum((Counter(words) & Counter(correct)).values())
     return 2 * common / (len(words) + len(correct)) if common else 0.0
 
 
-def normalised_answer(answer: str) -> str:
+def normalise_answer(answer: str) -> str:
     """An answer as it is compared.
 
     Example:
-        >>> normalised_answer("The  U.S.-led  coalition (an alliance)")
+        >>> normalise_answer("The  U.S.-led  coalition (an alliance)")
         'usled coalition alliance'
     """
     bare = answer.lower().translate(_NO_PUNCTUATION)

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from elmokit.tasks.scores.spans import spans_of
+
 __all__ = ["Argument", "arguments", "role_scores"]
 
 NOT_COUNTED = "V"
@@ -31,7 +33,7 @@ def arguments(tags: Sequence[str]) -> list[Argument]:
     """
     found: list[tuple[str, list[tuple[int, int]]]] = []
     latest: dict[str, list[tuple[int, int]]] = {}
-    for role, start, end in _spans(tags):
+    for role, start, end in spans_of(tags):
         name = role.removeprefix("C-")
         if role.startswith("C-") and name in latest:
             latest[name].append((start, end))
@@ -54,7 +56,7 @@ def role_scores(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]
     """
     right = num_gold = num_predicted = perfect = total = 0
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
-        wanted, found = _counted(gold_tags), _counted(predicted_tags)
+        wanted, found = _count_arguments(gold_tags), _count_arguments(predicted_tags)
         right += (wanted & found).total()
         num_gold += wanted.total()
         num_predicted += found.total()
@@ -70,19 +72,5 @@ def role_scores(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]
     }
 
 
-def _counted(tags: Sequence[str]) -> Counter[Argument]:
+def _count_arguments(tags: Sequence[str]) -> Counter[Argument]:
     return Counter(argument for argument in arguments(tags) if argument[0] != NOT_COUNTED)
-
-
-def _spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """(role, first word, last word); an `I-X` that follows no X begins one."""
-    spans: list[tuple[str, int, int]] = []
-    previous = "O"
-    for place, tag in enumerate(tags):
-        role = tag[2:]
-        if tag.startswith("I-") and previous[2:] == role:
-            spans[-1] = (role, spans[-1][1], place)
-        elif tag != "O":
-            spans.append((role, place, place))
-        previous = tag
-    return spans
