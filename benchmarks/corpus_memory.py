@@ -103,7 +103,7 @@ def anonymous_memory(pid: int) -> int:
 
 
 def encode(workers: int, folder: str, *files: str) -> dict[str, float]:
-    from elmokit.pretrain.encoding import encode_corpus
+    from elmokit.pretrain.corpus.encoding import encode_corpus
 
     start = time.perf_counter()
     corpus = encode_corpus(list(files), folder, workers=workers, progress=False)

@@ -23,8 +23,10 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from elmokit.engines import triton as engine
-from elmokit.engines.kernels import char_cnn, char_table, highway, keyed_dropout, lstmp, momentum, stored_shares
+from elmokit.engines.kernels import char_cnn, char_table, highway, lstmp, stored_shares
 from elmokit.engines.kernels import linear_cross_entropy as fused
+from elmokit.pretrain import dropout_kernel as keyed_dropout
+from elmokit.pretrain.optim import muon_kernel as momentum
 
 ASSEMBLER = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
 FLOATS = ("gates", "projection", "outputs", "d_gated", "d_gates", "gated", "read")

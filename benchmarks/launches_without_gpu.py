@@ -25,9 +25,10 @@ from elmokit import engines
 from elmokit.engines import triton as lstm_engine
 from elmokit.engines.kernels import char_cnn, highway, linear_cross_entropy
 from elmokit.nn import softmax, word_encoder
-from elmokit.pretrain import building, muon, network, stepping
-from elmokit.pretrain.optim import build_optimizer
-from elmokit.pretrain.preparing import Layout, joined
+from elmokit.pretrain import building, network, stepping
+from elmokit.pretrain.batches.preparing import Layout, joined
+from elmokit.pretrain.optim import muon
+from elmokit.pretrain.optim.optimiser import build_optimizer
 from elmokit.pretrain.recipes import recipe_named
 
 BLOCKS = ((2688, 16), (4672, 24), (64, 50))  # what the benchmark corpus was laid out in

@@ -17,13 +17,15 @@ from pathlib import Path
 
 import numpy as np
 
-from elmokit.pretrain.batches import Batch
-from elmokit.pretrain.corpus import EncodedCorpus
-from elmokit.pretrain.counting import build_alphabet
-from elmokit.pretrain.encoding import encode_corpus
-from elmokit.pretrain.preparing import Layout, joined
-from elmokit.pretrain.reader import Prefetcher, SentenceReader, StreamReader
-from elmokit.pretrain.sampling import Sampler
+from elmokit.pretrain.batches.batch import Batch
+from elmokit.pretrain.batches.preparing import Layout, joined
+from elmokit.pretrain.batches.reader import Prefetcher
+from elmokit.pretrain.batches.sampling import Sampler
+from elmokit.pretrain.batches.sentences import SentenceReader
+from elmokit.pretrain.batches.streams import StreamReader
+from elmokit.pretrain.corpus.counting import build_alphabet
+from elmokit.pretrain.corpus.encoded import EncodedCorpus
+from elmokit.pretrain.corpus.encoding import encode_corpus
 from elmokit.text.characters import ByteScheme, UnicodeScheme, WordScheme
 
 

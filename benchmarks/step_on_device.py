@@ -20,8 +20,9 @@ from elmokit.engines.kernels import highway
 from elmokit.nn import word_encoder
 from elmokit.nn.softmax import Softmax
 from elmokit.nn.word_encoder import Highway
-from elmokit.pretrain import muon, network
-from elmokit.pretrain.optim import OptimiserConfig, build_optimizer
+from elmokit.pretrain import network
+from elmokit.pretrain.optim import muon
+from elmokit.pretrain.optim.optimiser import OptimiserConfig, build_optimizer
 
 TINY = ElmoConfig(
     CharConfig(filters=((1, 16), (3, 48)), num_highways=1), lstm=LstmConfig(cell_dim=64, projection_dim=16)

@@ -37,10 +37,10 @@ from torch.nn import functional as F
 
 from elmokit.engines.kernels import stored_shares
 from elmokit.pretrain import building, stepping
-from elmokit.pretrain.corpus import EncodedCorpus
-from elmokit.pretrain.optim import build_optimizer
+from elmokit.pretrain.batches.reader import Prefetcher
+from elmokit.pretrain.corpus.encoded import EncodedCorpus
+from elmokit.pretrain.optim.optimiser import build_optimizer
 from elmokit.pretrain.place import Place
-from elmokit.pretrain.reader import Prefetcher
 from elmokit.pretrain.recipes import recipe_named
 from elmokit.text.characters import scheme_for
 

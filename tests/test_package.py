@@ -65,7 +65,7 @@ def test_only_gpu_kernels_need_what_windows_and_macos_lack():
     )
     missing = dict(line.split() for line in in_a_fresh_python(code).splitlines())
     assert set(missing.values()) == {"triton"}
-    kernels = ("elmokit.engines.", "elmokit.pretrain.momentum_kernel", "elmokit.pretrain.keyed_dropout")
+    kernels = ("elmokit.engines.", "elmokit.pretrain.optim.muon_kernel", "elmokit.pretrain.dropout_kernel")
     assert all(module.startswith(kernels) for module in missing)
 
 

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from elmokit.engines.kernels import best_for, chunked, kernel_named
 from elmokit.errors import ConfigError, EngineError
 from elmokit.nn.softmax import Softmax
-from elmokit.pretrain.sampling import Sampler
+from elmokit.pretrain.batches.sampling import Sampler
 
 SAMPLERS = {
     "log_uniform": lambda size, num_words=40: Sampler.log_uniform(num_words, num_samples=size),

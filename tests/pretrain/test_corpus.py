@@ -21,10 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmokit.errors import CheckpointError, ConfigError, InputError, OutputError
-from elmokit.pretrain import counting, encoding
-from elmokit.pretrain.corpus import EncodedCorpus
-from elmokit.pretrain.counting import WordCounter, build_alphabet, most_frequent
-from elmokit.pretrain.encoding import encode_corpus
+from elmokit.pretrain.corpus import counting, encoding
+from elmokit.pretrain.corpus.counting import WordCounter, build_alphabet, most_frequent
+from elmokit.pretrain.corpus.encoded import EncodedCorpus
+from elmokit.pretrain.corpus.encoding import encode_corpus
 from elmokit.text import files as text_files
 from elmokit.text.files import find_files, read_blocks
 from elmokit.text.segmenters import RuleSegmenter, Word
@@ -162,7 +162,7 @@ def test_processes_do_not_change_the_result(tmp_path: Path) -> None:
 def test_an_unguarded_script_may_use_processes(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT)
     script = """
-from elmokit.pretrain.encoding import encode_corpus
+from elmokit.pretrain.corpus.encoding import encode_corpus
 print(encode_corpus("text.txt", "corpus", workers=2).num_tokens)
 """
     (tmp_path / "script.py").write_text(script)

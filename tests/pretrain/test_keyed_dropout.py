@@ -11,7 +11,7 @@ pytestmark = pytest.mark.usefixtures("interpreted_triton")
 @pytest.mark.parametrize("keys_dtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize(("num_words", "width"), [(1, 5), (37, 24), (300, 16)])
 def test_same_mask_and_gradient(num_words, width, keys_dtype):
-    from elmokit.pretrain.keyed_dropout import keyed_dropout
+    from elmokit.pretrain.dropout_kernel import keyed_dropout
 
     values = torch.randn(num_words, width, requires_grad=True)
     keys, seed = (torch.arange(num_words) * 7_654_321 + 3).to(keys_dtype), torch.tensor((77 << 32) + 12345)

@@ -14,10 +14,10 @@ from elmokit.errors import CheckpointError, ConfigError
 from elmokit.nn.bilm import BiLM
 from elmokit.nn.softmax import Softmax
 from elmokit.nn.word_encoder import WordEncoder
-from elmokit.pretrain import muon
-from elmokit.pretrain.muon import Muon, newton_schulz, shared_shapes
-from elmokit.pretrain.optim import Optimiser, OptimiserConfig, build_optimizer, clipping, layer_groups
-from elmokit.pretrain.schedules import rate_at, slanted_triangular
+from elmokit.pretrain.optim import muon
+from elmokit.pretrain.optim.muon import Muon, newton_schulz, shared_shapes
+from elmokit.pretrain.optim.optimiser import Optimiser, OptimiserConfig, build_optimizer, clipping, layer_groups
+from elmokit.pretrain.optim.schedules import rate_at, slanted_triangular
 
 CONFIG = ElmoConfig(
     CharConfig(filters=((1, 4), (2, 6), (3, 8)), num_highways=1),

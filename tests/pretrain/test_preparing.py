@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from elmokit.pretrain import stepping
+from elmokit.pretrain.batches.preparing import Layout, joined, parts_of
+from elmokit.pretrain.batches.sentences import SentenceReader
 from elmokit.pretrain.building import built_layout, built_network, built_reader, built_stepper, model_for
-from elmokit.pretrain.encoding import encode_corpus
+from elmokit.pretrain.corpus.encoding import encode_corpus
 from elmokit.pretrain.place import Place
-from elmokit.pretrain.preparing import Layout, joined, parts_of
-from elmokit.pretrain.reader import SentenceReader
 from elmokit.pretrain.stepping import GraphStepper
 from elmokit.text.characters import ByteScheme, scheme_for
 

@@ -15,10 +15,13 @@ from hypothesis import strategies as st
 
 from elmokit.errors import ConfigError
 from elmokit.nn.word_encoder import kept_columns
-from elmokit.pretrain.corpus import EncodedCorpus
-from elmokit.pretrain.counting import build_alphabet
-from elmokit.pretrain.encoding import encode_corpus
-from elmokit.pretrain.reader import Batch, Prefetcher, SentenceReader, StreamReader
+from elmokit.pretrain.batches.batch import Batch
+from elmokit.pretrain.batches.reader import Prefetcher
+from elmokit.pretrain.batches.sentences import SentenceReader
+from elmokit.pretrain.batches.streams import StreamReader
+from elmokit.pretrain.corpus.counting import build_alphabet
+from elmokit.pretrain.corpus.encoded import EncodedCorpus
+from elmokit.pretrain.corpus.encoding import encode_corpus
 from elmokit.text.characters import (
     ByteScheme,
     Scheme,

@@ -14,10 +14,10 @@ from elmokit import Elmo, Embedder, LanguageModel, io
 from elmokit.config import ElmoConfig
 from elmokit.errors import CheckpointError, ConfigError, MissingExtra, OutputError, TrainingError
 from elmokit.pretrain.building import built_network, model_for, optimiser_config
-from elmokit.pretrain.corpus import EncodedCorpus
-from elmokit.pretrain.encoding import encode_corpus
+from elmokit.pretrain.corpus.encoded import EncodedCorpus
+from elmokit.pretrain.corpus.encoding import encode_corpus
 from elmokit.pretrain.network import keyed_dropout
-from elmokit.pretrain.optim import OptimiserConfig, build_optimizer
+from elmokit.pretrain.optim.optimiser import OptimiserConfig, build_optimizer
 from elmokit.pretrain.recipes import RECIPES, TrainConfig, recipe_named
 from elmokit.pretrain.saving import Checkpoints
 from elmokit.pretrain.stepping import Stepper
@@ -193,7 +193,7 @@ def test_weights_that_are_not_finite_are_never_written(texts, tiny, tmp_path, mo
     def spoil(optimizer, rate: float) -> None:
         next(iter(optimizer._parameters.values())).data.fill_(math.inf)
 
-    monkeypatch.setattr("elmokit.pretrain.optim.Optimiser.step", spoil)
+    monkeypatch.setattr("elmokit.pretrain.optim.optimiser.Optimiser.step", spoil)
     with pytest.raises(TrainingError, match="diverged"):
         train([texts[0]], tmp_path / "model", tiny(), tokenised=True, workers=1, minutes=0)
     assert not list(tmp_path.glob("model.training/checkpoints/*"))

@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from elmokit.pretrain.encoding import encode_corpus
-from elmokit.pretrain.reader import SentenceReader
+from elmokit.pretrain.batches.sentences import SentenceReader
+from elmokit.pretrain.corpus.encoding import encode_corpus
 from elmokit.text.characters import WordScheme
 
 

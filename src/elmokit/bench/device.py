@@ -267,7 +267,7 @@ def _training(asked: Asked) -> Table:
 
 
 def _training_lines(asked: Asked) -> Iterator[list[str]]:
-    from elmokit.pretrain.encoding import encode_corpus
+    from elmokit.pretrain.corpus.encoding import encode_corpus
 
     with tempfile.TemporaryDirectory() as folder:
         asked.say("training: making a text")

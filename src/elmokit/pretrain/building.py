@@ -12,15 +12,17 @@ from torch import nn
 
 from elmokit.config import ElmoConfig, WordConfig
 from elmokit.nn.softmax import Softmax
-from elmokit.pretrain.corpus import EncodedCorpus
-from elmokit.pretrain.counting import build_alphabet
+from elmokit.pretrain.batches.preparing import Layout
+from elmokit.pretrain.batches.reader import Reader
+from elmokit.pretrain.batches.sampling import Sampler
+from elmokit.pretrain.batches.sentences import SentenceReader
+from elmokit.pretrain.batches.streams import StreamReader
+from elmokit.pretrain.corpus.counting import build_alphabet
+from elmokit.pretrain.corpus.encoded import EncodedCorpus
 from elmokit.pretrain.network import LanguageModelNetwork
-from elmokit.pretrain.optim import OptimiserConfig
+from elmokit.pretrain.optim.optimiser import OptimiserConfig
 from elmokit.pretrain.place import Place
-from elmokit.pretrain.preparing import Layout
-from elmokit.pretrain.reader import Reader, SentenceReader, StreamReader
 from elmokit.pretrain.recipes import TrainConfig
-from elmokit.pretrain.sampling import Sampler
 from elmokit.pretrain.stepping import GraphStepper, Stepper
 from elmokit.text.characters import Scheme
 

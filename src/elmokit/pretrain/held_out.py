@@ -10,10 +10,10 @@ import math
 
 import torch
 
-from elmokit.pretrain.corpus import EncodedCorpus
+from elmokit.pretrain.batches.sentences import SentenceReader
+from elmokit.pretrain.corpus.encoded import EncodedCorpus
 from elmokit.pretrain.network import LanguageModelNetwork, StepInputs
 from elmokit.pretrain.place import Place
-from elmokit.pretrain.reader import SentenceReader
 from elmokit.text.characters import Scheme
 
 __all__ = ["HeldOut", "perplexity_of"]

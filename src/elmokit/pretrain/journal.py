@@ -15,7 +15,7 @@ from typing import Any
 
 from elmokit.errors import OutputError
 from elmokit.io.atomic import replace_text
-from elmokit.pretrain.optim import Optimiser
+from elmokit.pretrain.optim.optimiser import Optimiser
 from elmokit.pretrain.stepping import Stepper
 
 __all__ = ["Journal", "Meter", "Report"]

@@ -25,7 +25,7 @@ from elmokit.engines import why_no_triton
 from elmokit.nn.bilm import BiLM, BilmState
 from elmokit.nn.softmax import Softmax
 from elmokit.nn.word_encoder import WordEncoder
-from elmokit.pretrain.batches import Batch
+from elmokit.pretrain.batches.batch import Batch
 
 __all__ = ["LanguageModelNetwork", "StepInputs", "keyed_dropout"]
 
@@ -208,7 +208,7 @@ def keyed_dropout(values_NP: Tensor, keys_N: Tensor, *, seed: Tensor, rate: floa
     """
     threshold, scale = int(rate * 2**24), 1 / (1 - rate)
     if why_no_triton(values_NP.device, values_NP.dtype) is None:
-        from elmokit.pretrain import keyed_dropout as kernel
+        from elmokit.pretrain import dropout_kernel as kernel
 
         return kernel.keyed_dropout(values_NP, keys_N, seed, place, threshold, scale)
     # Odd multipliers spread seeds and keys over all 64 bits before the upper half is taken.

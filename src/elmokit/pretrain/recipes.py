@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from elmokit.config import ElmoConfig
 from elmokit.errors import ConfigError
-from elmokit.pretrain.schedules import Decay, rate_at
+from elmokit.pretrain.optim.schedules import Decay, rate_at
 
 __all__ = ["RECIPES", "TrainConfig", "bilm_tf", "medium", "original", "recipe_named", "small", "tiny_cpu"]
 

@@ -22,14 +22,14 @@ from elmokit.engines import best_for
 from elmokit.errors import TrainingError
 from elmokit.nn.bilm import BilmState
 from elmokit.pretrain.averaging import WeightAverage
+from elmokit.pretrain.batches.preparing import Prepared
+from elmokit.pretrain.batches.reader import Prefetcher
 from elmokit.pretrain.building import built_network, built_reader, built_stepper, optimiser_config
-from elmokit.pretrain.corpus import EncodedCorpus
+from elmokit.pretrain.corpus.encoded import EncodedCorpus
 from elmokit.pretrain.held_out import TOKENS_PER_BATCH, HeldOut, perplexity_of
 from elmokit.pretrain.journal import Journal, Meter, Report
-from elmokit.pretrain.optim import build_optimizer
+from elmokit.pretrain.optim.optimiser import build_optimizer
 from elmokit.pretrain.place import Place
-from elmokit.pretrain.preparing import Prepared
-from elmokit.pretrain.reader import Prefetcher
 from elmokit.pretrain.saving import Checkpoints
 from elmokit.pretrain.start import Start
 from elmokit.pretrain.stepping import GraphStepper

@@ -24,7 +24,7 @@ from elmokit.config import ElmoConfig, WordConfig
 from elmokit.errors import ConfigError
 from elmokit.nn.softmax import Softmax
 from elmokit.pretrain.building import model_for
-from elmokit.pretrain.corpus import UNKNOWN, EncodedCorpus
+from elmokit.pretrain.corpus.encoded import UNKNOWN, EncodedCorpus
 from elmokit.pretrain.network import LanguageModelNetwork
 from elmokit.pretrain.recipes import TrainConfig
 from elmokit.text.characters import VOCABULARY_SPECIALS

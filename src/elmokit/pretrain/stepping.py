@@ -23,10 +23,10 @@ from torch import Tensor, distributed, nn
 from elmokit.devices import move_to_device
 from elmokit.nn.bilm import BilmState
 from elmokit.nn.softmax import Softmax
-from elmokit.pretrain.batches import Batch
+from elmokit.pretrain.batches.batch import Batch
+from elmokit.pretrain.batches.preparing import Layout, Prepared, joined, parts_of
+from elmokit.pretrain.batches.sampling import Negatives, Sampler
 from elmokit.pretrain.network import LanguageModelNetwork, Loss, StepInputs
-from elmokit.pretrain.preparing import Layout, Prepared, joined, parts_of
-from elmokit.pretrain.sampling import Negatives, Sampler
 
 __all__ = ["GraphStepper", "Stepper"]
 

@@ -23,8 +23,8 @@ import torch
 from elmokit.errors import ConfigError, ElmoError, OutputError, TrainingError
 from elmokit.io.atomic import replace_text
 from elmokit.io.text_files import read_json
-from elmokit.pretrain.corpus import EncodedCorpus
-from elmokit.pretrain.encoding import encode_corpus
+from elmokit.pretrain.corpus.encoded import EncodedCorpus
+from elmokit.pretrain.corpus.encoding import encode_corpus
 from elmokit.pretrain.journal import Report
 from elmokit.pretrain.place import Place, found_place
 from elmokit.pretrain.recipes import TrainConfig

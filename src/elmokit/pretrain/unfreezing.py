@@ -12,8 +12,8 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from elmokit.pretrain.optim.schedules import rate_at
 from elmokit.pretrain.recipes import TrainConfig
-from elmokit.pretrain.schedules import rate_at
 
 __all__ = ["Stages"]
 

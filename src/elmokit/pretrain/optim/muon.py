@@ -211,7 +211,7 @@ class _Batch:
         steps: int,
     ) -> None:
         """All that a step does to these matrices, by Triton's kernels."""
-        from elmokit.pretrain import momentum_kernel as kernels
+        from elmokit.pretrain.optim import muon_kernel as kernels
 
         table_B7 = self._table_of(gradients, momenta, weights)
         updates_BRC, squares_BT = kernels.mix(table_B7, self.shape, factor, is_lost, momentum)

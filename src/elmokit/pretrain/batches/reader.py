@@ -1,7 +1,11 @@
-"""What a reader of batches is, and how one is run in the background.
+"""What a reader of batches is, and how one runs in the background.
 
-A `Reader` gives batches without end and can say, and be told, where it is. A `Prefetcher` is the same from outside; a
-thread prepares its batches ahead.
+A `Reader` gives batches without end, shuffled anew each epoch, and can continue from any batch: `SentenceReader` whole
+sentences, `StreamReader` windows of consecutive text. A `Prefetcher` prepares the batches of either in a thread.
+
+Every batch follows from (seed, position) alone. With several ranks each reader plans the same *global* batches and
+builds its own rows of them: rank r of n takes rows r, r + n, r + 2n, … So two ranks see what one would see, and a run
+can be resumed with another number of ranks. A state is a small dictionary of numbers.
 """
 
 from __future__ import annotations
@@ -16,8 +20,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from elmokit.errors import ConfigError
-from elmokit.pretrain.batches import Batch, WordSpellings
-from elmokit.pretrain.corpus import EncodedCorpus
+from elmokit.pretrain.batches.batch import Batch, WordSpellings
+from elmokit.pretrain.corpus.encoded import EncodedCorpus
 from elmokit.text.characters import Scheme
 
 __all__ = ["Prefetcher", "Reader"]

@@ -197,7 +197,7 @@ class _Processes:
         return answer
 
     def _started(self) -> subprocess.Popen[bytes]:
-        code = f"import sys; sys.path[:] = {sys.path!r}; from elmokit.pretrain.segmenting import serve; serve()"
+        code = f"import sys; sys.path[:] = {sys.path!r}; from elmokit.pretrain.corpus.segmenting import serve; serve()"
         process = subprocess.Popen(
             [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=-1
         )

@@ -17,7 +17,7 @@ import numpy as np
 from elmokit.devices import move_to_device
 from elmokit.errors import ConfigError
 from elmokit.nn.packing import join_ranges
-from elmokit.pretrain.corpus import BEGIN_SENTENCE, END_SENTENCE, EncodedCorpus
+from elmokit.pretrain.corpus.encoded import BEGIN_SENTENCE, END_SENTENCE, EncodedCorpus
 from elmokit.text.characters import Scheme, WordAndCharacterScheme, WordScheme
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from tqdm import tqdm
 from elmokit.devices import count_cores
 from elmokit.errors import ConfigError, InputError
 from elmokit.io.atomic import new_folder
-from elmokit.pretrain.corpus import BEGIN_SENTENCE, END_SENTENCE, FORMAT, FORMAT_VERSION, UNKNOWN, EncodedCorpus
-from elmokit.pretrain.counting import SPECIAL_WORDS, TABLE_WORDS, Run, WordCounter, most_frequent
-from elmokit.pretrain.segmenting import Segmenting, segment_blocks
+from elmokit.pretrain.corpus.counting import SPECIAL_WORDS, TABLE_WORDS, Run, WordCounter, most_frequent
+from elmokit.pretrain.corpus.encoded import BEGIN_SENTENCE, END_SENTENCE, FORMAT, FORMAT_VERSION, UNKNOWN, EncodedCorpus
+from elmokit.pretrain.corpus.segmenting import Segmenting, segment_blocks
 from elmokit.text.files import BLOCK_BYTES, TextBlock, find_files, measure_files, read_blocks
 from elmokit.text.segmenters import RuleSegmenter, Segmenter
 

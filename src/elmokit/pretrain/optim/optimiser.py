@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.nn.lstmp import Lstmp
 from elmokit.nn.softmax import Softmax
-from elmokit.pretrain.muon import Muon
+from elmokit.pretrain.optim.muon import Muon
 
 __all__ = ["Optimiser", "OptimiserConfig", "build_optimizer", "clipping", "layer_groups"]
 

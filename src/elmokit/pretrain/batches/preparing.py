@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmokit.pretrain.batches import Batch
+from elmokit.pretrain.batches.batch import Batch
 
 __all__ = ["Layout", "Prepared", "joined", "parts_of"]
 

@@ -1,0 +1,162 @@
+"""Windows of consecutive text with carried state, as bilm-tf trained: every row of a batch is an endless stream.
+
+Shapes: B rows of a batch, N packed tokens, K pieces of sentences in a window.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from elmokit.errors import ConfigError
+from elmokit.nn.packing import join_ranges
+from elmokit.pretrain.batches.batch import Batch, packed_batch
+from elmokit.pretrain.batches.reader import Reader
+from elmokit.pretrain.batches.shuffling import BLOCK_SENTENCES, POOL_BLOCKS, SentenceQueue, Shuffling
+from elmokit.pretrain.corpus.encoded import BEGIN_SENTENCE, END_SENTENCE, EncodedCorpus
+from elmokit.text.characters import Scheme
+
+__all__ = ["StreamReader"]
+
+
+class StreamReader(Reader):
+    """Windows of `unroll` tokens in each of `rows` rows, every row going on where it was in the window before.
+
+    Each row is a stream of whole sentences one after the other, read and predicted as by `SentenceReader`; windows are
+    filled completely, so a sentence may go on in the next window. Whichever row needs a sentence takes the next of
+    one shuffled queue, as in bilm-tf. Forward and backward have a queue each, so they read different text.
+
+    Arguments:
+        corpus: what to read.
+        scheme: of the model: bytes, characters or words.
+        rows: B of the global batch.
+        unroll: tokens of a window.
+        widest_filter: width of the model's widest convolution.
+        seed: of the orders.
+        rank: which part of each batch this process takes,
+        world: of how many.
+        block_sentences: consecutive sentences that stay together on disk; see `shuffling.py`.
+        pool_blocks: blocks that are shuffled together.
+    """
+
+    def __init__(
+        self,
+        corpus: EncodedCorpus,
+        scheme: Scheme,
+        *,
+        rows: int = 128,
+        unroll: int = 20,
+        widest_filter: int = 7,
+        seed: int = 0,
+        rank: int = 0,
+        world: int = 1,
+        block_sentences: int = BLOCK_SENTENCES,
+        pool_blocks: int = POOL_BLOCKS,
+    ) -> None:
+        super().__init__(corpus, scheme, widest_filter=widest_filter, seed=seed, rank=rank, world=world)
+        if rows < world or unroll < 1:
+            raise ConfigError(
+                f"expected {world} rows at least, one a rank, and a token each; but {rows} × {unroll} came"
+            )
+        self._rows, self._unroll, self._num_done = rows, unroll, 0
+        self._shufflings = [
+            Shuffling(corpus.num_sentences, seed, stream, block_sentences, pool_blocks) for stream in (1, 2)
+        ]
+        self._streams = [_Stream(corpus, SentenceQueue(shuffling), rows) for shuffling in self._shufflings]
+
+    def __next__(self) -> Batch[np.ndarray]:
+        """The next window: this rank's rows of it."""
+        row_keys_B = np.arange(self._rank, self._rows, self._world)
+        epoch = self._streams[0].queue.epoch
+        windows = [
+            stream.window(self._unroll, self._rank, self._world, backward=bool(direction))
+            for direction, stream in enumerate(self._streams)
+        ]
+        self._num_done += 1
+        (forward_N, forward_targets_N), (backward_N, backward_targets_N) = windows
+        return packed_batch(
+            self._spellings,
+            (forward_N, backward_N),
+            (forward_targets_N, backward_targets_N),
+            np.full(self._unroll, len(row_keys_B)),
+            row_keys_B,
+            starts_fresh=self._num_done == 1,
+            epoch=epoch,
+            global_tokens=self._rows * self._unroll,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the next window begins, in every row of both directions."""
+        streams = [
+            {"queue": s.queue.place(), "sentences": s.sentences_B.tolist(), "offsets": s.offsets_B.tolist()}
+            for s in self._streams
+        ]
+        return {"settings": self._own_settings(), "windows": self._num_done, "streams": streams}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self._check(state, self._own_settings())
+        self._num_done = state["windows"]
+        for stream, shuffling, stored in zip(self._streams, self._shufflings, state["streams"], strict=True):
+            stream.queue = SentenceQueue(shuffling, **stored["queue"])
+            stream.sentences_B = np.array(stored["sentences"], np.int64)
+            stream.offsets_B = np.array(stored["offsets"], np.int64)
+
+    def _own_settings(self) -> dict[str, Any]:
+        shuffling = self._shufflings[0]
+        return self._settings(
+            rows=self._rows, block_sentences=shuffling.block_sentences, pool_blocks=shuffling.pool_blocks
+        )
+
+
+class _Stream:
+    """One direction: in each row a sentence, and how many of its n + 1 predictions are done."""
+
+    def __init__(self, corpus: EncodedCorpus, queue: SentenceQueue, rows: int) -> None:
+        self.corpus, self.queue = corpus, queue
+        self.sentences_B = queue.take(rows)
+        self.offsets_B = np.zeros(rows, np.int64)
+
+    def window(self, unroll: int, rank: int, world: int, *, backward: bool) -> tuple[np.ndarray, np.ndarray]:
+        """The next tokens and targets of a rank's rows, packed."""
+        rows_K, columns_K, sentences_K, offsets_K, counts_K = self._pieces(unroll)
+        own_K = rows_K % world == rank
+        rows_K, columns_K, sentences_K = rows_K[own_K] // world, columns_K[own_K], sentences_K[own_K]
+        offsets_K, counts_K = offsets_K[own_K], counts_K[own_K]
+        within_N = join_ranges(np.zeros_like(counts_K), counts_K)
+        num_rows = len(range(rank, len(self.sentences_B), world))
+        places_N = (np.repeat(columns_K, counts_K) + within_N) * num_rows + np.repeat(rows_K, counts_K)
+        sentences_N, step_N = np.repeat(sentences_K, counts_K), np.repeat(offsets_K, counts_K) + within_N
+        words_N, targets_N = np.empty_like(places_N), np.empty_like(places_N)
+        words_N[places_N] = self._words(sentences_N, step_N, backward=backward)
+        targets_N[places_N] = self._words(sentences_N, step_N + 1, backward=backward)
+        return words_N, targets_N
+
+    def _pieces(self, unroll: int) -> list[np.ndarray]:
+        """Fill a window in every row; of each piece its row, its column, its sentence, its offset and its length."""
+        pieces = []
+        filled_B = np.zeros(len(self.sentences_B), np.int64)
+        rows = np.arange(len(filled_B))
+        while len(rows):
+            sentences, offsets = self.sentences_B[rows], self.offsets_B[rows]
+            left = self.corpus.offsets[sentences + 1] - self.corpus.offsets[sentences] + 1 - offsets
+            counts = np.minimum(left, unroll - filled_B[rows])
+            pieces.append((rows, filled_B[rows], sentences, offsets, counts))
+            filled_B[rows] += counts
+            self.offsets_B[rows] += counts
+            finished = rows[counts == left]
+            self.sentences_B[finished] = self.queue.take(len(finished))
+            self.offsets_B[finished] = 0
+            rows = rows[filled_B[rows] < unroll]
+        return [np.concatenate(parts) for parts in zip(*pieces, strict=True)]
+
+    def _words(self, sentences_N: np.ndarray, steps_N: np.ndarray, *, backward: bool) -> np.ndarray:
+        """The word at each step of [<S>, w1 … wn, </S>], read from the left or from the right."""
+        starts_N, ends_N = self.corpus.offsets[sentences_N], self.corpus.offsets[sentences_N + 1]
+        first, last = (END_SENTENCE, BEGIN_SENTENCE) if backward else (BEGIN_SENTENCE, END_SENTENCE)
+        places_N = ends_N - steps_N if backward else starts_N + steps_N - 1
+        words_N = self.corpus.tokens[np.clip(places_N, starts_N, ends_N - 1)].astype(np.int64)
+        words_N[steps_N == 0] = first
+        words_N[steps_N == ends_N - starts_N + 1] = last
+        return words_N

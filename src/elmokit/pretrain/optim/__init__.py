@@ -1,0 +1,3 @@
+"""Gradients become steps: Muon, AdamW and Adagrad behind one interface."""
+
+__all__: list[str] = []
