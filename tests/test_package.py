@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -40,6 +41,16 @@ def test_public_names_are_importable_and_nothing_else_is_public():
 def test_public_names_stand_in_the_all_of_their_module():
     for name, home in elmokit._HOME_OF.items():
         assert name in import_module(home).__all__
+
+
+def test_every_extra_is_imported_somewhere():
+    tomllib = pytest.importorskip("tomllib")  # Python 3.11
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    for extra in set(extras) - {"all", "test", "docs"}:
+        for requirement in extras[extra]:
+            name = re.split("[<>=]", requirement)[0]
+            assert re.search(rf"^\s*(import|from) \S*\b{name}\b", source, re.M), f"{extra} asks for {name} in vain"
 
 
 def test_an_unknown_name_is_an_attribute_error():

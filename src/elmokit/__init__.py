@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         LayerError,
         MissingExtra,
         OutputError,
+        TrainingError,
     )
     from elmokit.language_model.model import LanguageModel, Perplexity
     from elmokit.model import Elmo, ElmoOutput, word_ids
@@ -50,6 +51,7 @@ __all__ = [
     "Perplexity",
     "ScalarMix",
     "Segmenter",
+    "TrainingError",
     "Word",
     "WordConfig",
     "__version__",
@@ -70,6 +72,7 @@ _HOMES = {
         "LayerError",
         "MissingExtra",
         "OutputError",
+        "TrainingError",
     ),
     "elmokit.language_model.model": ("LanguageModel", "Perplexity"),
     "elmokit.model": ("Elmo", "ElmoOutput", "word_ids"),

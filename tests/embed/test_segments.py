@@ -19,15 +19,15 @@ def cut(*texts, **options):
 
 @settings(deadline=None, max_examples=30)
 @given(
-    counts=st.lists(st.integers(0, 6), max_size=40), segment_words=st.integers(1, 20), rows_a_batch=st.integers(1, 4)
+    counts=st.lists(st.integers(0, 6), max_size=40), segment_words=st.integers(1, 20), rows_per_batch=st.integers(1, 4)
 )
-def test_no_line_is_lost_and_borders_depend_on_the_lines_before_alone(counts, segment_words, rows_a_batch):
+def test_no_line_is_lost_and_borders_depend_on_the_lines_before_alone(counts, segment_words, rows_per_batch):
     texts = ["word " * count for count in counts]
-    options = {"segment_words": segment_words, "rows_a_batch": rows_a_batch}
+    options = {"segment_words": segment_words, "rows_per_batch": rows_per_batch}
     segments = cut(*texts, **options)
     assert [row.line for segment in segments for row in segment.rows] == list(range(len(counts)))
     assert [len(row.words) for segment in segments for row in segment.rows] == counts
-    assert all(len(segment.rows) % rows_a_batch == 0 for segment in segments[:-1])
+    assert all(len(segment.rows) % rows_per_batch == 0 for segment in segments[:-1])
     assert not any(segment.ended for segment in segments[:-1])
     longer = cut(*texts, *["more words"] * 5, **options)
     finished = [segment for segment in segments if not segment.ended]

@@ -9,7 +9,7 @@ import pytest
 
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.files import embed_files
-from elmokit.embed.sinks import FORMATS, format_of
+from elmokit.embed.sinks import FORMATS, find_format
 from elmokit.errors import InputError
 
 TEXT = "The bank of the river.\n\nShe said “no”. He left!\nx\nThe bank of the river.\n"
@@ -134,18 +134,18 @@ def test_defaults_of_the_formats():
         "npy": "float16",
         "jsonl": "float16",
     }
-    assert [format_of(Path(f"x{s}"), None).name for s in (".parquet", ".h5", ".HDF5", ".npy", ".jsonl")] == [
+    assert [find_format(Path(f"x{s}"), None).name for s in (".parquet", ".h5", ".HDF5", ".npy", ".jsonl")] == [
         "parquet",
         "hdf5",
         "hdf5",
         "npy",
         "jsonl",
     ]
-    assert format_of(Path("x.bin"), "npy").name == "npy"
+    assert find_format(Path("x.bin"), "npy").name == "npy"
     with pytest.raises(InputError, match=r"\.parquet, \.hdf5, \.h5, \.npy, \.jsonl"):
-        format_of(Path("x.bin"), None)
+        find_format(Path("x.bin"), None)
     with pytest.raises(InputError, match="'parquet', 'hdf5', 'npy', 'jsonl'"):
-        format_of(Path("x.npy"), "csv")
+        find_format(Path("x.npy"), "csv")
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -3,9 +3,9 @@
 Arrives: text files and an Embedder. Leaves: the output, there completely or not at all. The input is cut into segments
 (`segments.py`); each finished one becomes a part in `<output>.partial` (`parts.py`); when all are there, a sink
 assembles the output from them (`sinks/`), and it is renamed into place. While one segment is embedded, the one before
-is written to the disk. A run with `resume=True` passes over the
-finished parts, after checking that the input and the settings are the same, and goes on. Its output has the same
-bytes as that of an uninterrupted run on the same machine. Memory does not grow with the input.
+is written to the disk. A run with `resume=True` checks that the input and the settings are the same, skips what the
+finished parts hold, and embeds the rest. Its output has the same bytes as that of an uninterrupted run on the same
+machine. Memory does not grow with the input.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from elmokit.embed.manifest import check_same_settings, job_manifest
 from elmokit.embed.parts import Part, PartialFolder, pack_strings
 from elmokit.embed.progress import JobClock, Progress
 from elmokit.embed.segments import SEGMENT_WORDS, Cutter, Segment, skip_finished
-from elmokit.embed.sinks import Contents, Format, format_of
+from elmokit.embed.sinks import Contents, Format, find_format
 from elmokit.errors import InputError, OutputError
 from elmokit.nn.bilm import BilmState
 from elmokit.text.files import LineReader
@@ -39,7 +39,6 @@ __all__ = ["EmbedReport", "embed_files"]
 
 DTYPES = ("float16", "float32")
 FLOAT16_LIMIT = 65520  # the least number that becomes infinite
-COUNTS = ("num_lines", "num_rows", "num_words", "num_cut")
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def embed_files(
     progress: Callable[[Progress], None] | None = None,
     segment_words: int = SEGMENT_WORDS,
 ) -> EmbedReport:
-    """Embed files of text, one row a line, into one file of vectors.
+    """Embed files of text, one row per line, into one file of vectors.
 
     Arguments:
         inputs: UTF-8 text files, one or several; `-` is standard input; packed files are read too. Lines
@@ -106,7 +105,7 @@ def embed_files(
         batch_size: as for `Embedder.embed`.
         split: split each line into sentences, one row each.
         tokenised: words stand between spaces already and are taken as they are.
-        resume: go on with an unfinished job; start one if there is none; do nothing if the output is complete.
+        resume: continue an unfinished job; start one if there is none; do nothing if the output is complete.
         strict: a word that is too long for the model or holds a NUL is an error.
         overwrite: replace the output, and throw an unfinished job away.
         progress: called after every batch.
@@ -114,7 +113,7 @@ def embed_files(
     """
     output = Path(output)
     _check_place(output)
-    kind = format_of(output, format)
+    kind = find_format(output, format)
     layers = checked_layers(layers, embedder.num_layers)
     dtype = kind.dtype if dtype is None else dtype
     _check_choices(
@@ -139,31 +138,23 @@ def embed_files(
         split=split,
         strict=strict,
         segment_words=segment_words,
-        rows_a_batch=(batch_size or CARRY_BATCH_SIZE) if embedder.state == "carry" and not split else 1,
+        rows_per_batch=(batch_size or CARRY_BATCH_SIZE) if embedder.state == "carry" and not split else 1,
     )
-    with _output_problems(output, folder):
-        if not _is_to_do(output, kind, folder, manifest, split=split, resume=resume, overwrite=overwrite):
+    with _explain_failures(output, folder):
+        if not _prepare_folder(output, kind, folder, manifest, split=split, resume=resume, overwrite=overwrite):
             return EmbedReport(output, was_complete=True, seconds=time.monotonic() - started)
-        about = folder.manifest()["about"]
-        contents = Contents(
-            embedder.dim, dtype, embedder.num_layers if layers == "all" else None, split, metadata=about
-        )
+        num_layers = embedder.num_layers if layers == "all" else None
+        contents = Contents(embedder.dim, dtype, num_layers, split, metadata=folder.manifest()["about"])
         finished = folder.parts()
         _embed_rest(reader, folder, finished, cutter, _Worker(embedder, layers, batch_size, contents), progress)
         parts = folder.parts()
         kind.write(parts, folder.assembly(), output.name, contents)
-        totals = {name: sum(part.header[name] for part in parts) for name in COUNTS}
+        num_lines, num_rows, num_words, num_cut = (
+            sum(part.header[name] for part in parts) for name in ("num_lines", "num_rows", "num_words", "num_cut")
+        )
         folder.finish(kind.files(output.name, split=split))
-    return EmbedReport(
-        output,
-        num_lines=totals["num_lines"],
-        num_rows=totals["num_rows"],
-        num_words=totals["num_words"],
-        num_cut=totals["num_cut"],
-        num_segments=len(parts),
-        num_resumed=len(finished),
-        seconds=time.monotonic() - started,
-    )
+    seconds = time.monotonic() - started
+    return EmbedReport(output, num_lines, num_rows, num_words, num_cut, len(parts), len(finished), seconds)
 
 
 def _embed_rest(
@@ -179,30 +170,18 @@ def _embed_rest(
     skip_finished(lines, finished)
     if finished:
         worker.restore(finished[-1])
-    clock = JobClock(reader, num_lines=sum(part.header["num_lines"] for part in finished), tell=progress)
+    clock = JobClock(reader, num_lines=sum(part.header["num_lines"] for part in finished), report=progress)
     with ThreadPoolExecutor(1, thread_name_prefix="elmokit-save") as saver:
         saving: Future[None] | None = None
         for number, segment in enumerate(cutter.segments(lines), start=len(finished)):
             clock.begin(segment)
-            arrays = worker.arrays_of(segment, clock.at)
+            arrays = worker.embed(segment, clock.advance)
             if saving is not None:
                 saving.result()  # one at a time, so that no part is there without those before it
-            saving = saver.submit(folder.add, number, _header_of(segment), arrays)
+            saving = saver.submit(folder.add, number, segment.header(), arrays)
             clock.end()
         if saving is not None:
             saving.result()
-
-
-def _header_of(segment: Segment) -> dict[str, Any]:
-    """What is stored about a segment beside its arrays."""
-    return {
-        "num_lines": segment.num_lines,
-        "num_rows": len(segment.rows),
-        "num_words": segment.num_words,
-        "num_cut": segment.num_cut,
-        "digest": segment.digest,
-        "ended": segment.ended,
-    }
 
 
 class _Worker:
@@ -215,12 +194,12 @@ class _Worker:
         self._layers, self._batch_size, self._contents = layers, batch_size, contents
 
     def restore(self, part: Part) -> None:
-        """Go on from the state that stood at the end of a part."""
+        """Continue from the state at the end of a part."""
         if "hidden" in part:
             parts = (torch.from_numpy(part.array(name).copy()) for name in ("hidden", "cell"))
             self._embedder.carried_state = BilmState(*(tensor.to(self._embedder.device) for tensor in parts))
 
-    def arrays_of(self, segment: Segment, report: Callable[[float], None]) -> dict[str, np.ndarray]:
+    def embed(self, segment: Segment, report: Callable[[float], None]) -> dict[str, np.ndarray]:
         """The arrays of a segment's part."""
         if not self._embedder.elmo.encoder.is_row_by_row:
             # A resumed run must not find vectors that were computed in another company and so differ in a last bit.
@@ -232,7 +211,7 @@ class _Worker:
         num_done = 0
         for places, arrays in self._embedder.embed_batches(sentences, layers=self._layers, batch_size=self._batch_size):
             for place, array in zip(places, arrays, strict=True):
-                _store(vectors[offsets[place] : offsets[place + 1]], array)
+                _store_vectors(vectors[offsets[place] : offsets[place + 1]], array)
                 num_done += len(sentences[place])
             report(num_done / max(1, segment.num_words))
         state = self._embedder.carried_state
@@ -247,7 +226,7 @@ class _Worker:
         }
 
 
-def _store(place: np.ndarray, array: np.ndarray) -> None:
+def _store_vectors(place: np.ndarray, array: np.ndarray) -> None:
     if place.dtype == np.float16 and array.size:
         largest = max(array.max(), -array.min())
         if largest >= FLOAT16_LIMIT:
@@ -256,7 +235,7 @@ def _store(place: np.ndarray, array: np.ndarray) -> None:
     torch.from_numpy(place).copy_(torch.from_numpy(array if array.ndim == 2 else array.swapaxes(0, 1)))
 
 
-def _is_to_do(
+def _prepare_folder(
     output: Path,
     kind: Format,
     folder: PartialFolder,
@@ -266,14 +245,14 @@ def _is_to_do(
     resume: bool,
     overwrite: bool,
 ) -> bool:
-    """Whether there is work, after the folder of the job has been found or made."""
+    """Find or make the folder of the job; whether there is work to do."""
     existing = [name for name in kind.files(output.name, split=split) if output.with_name(name).exists()]
     if folder.exists() and resume:
         check_same_settings(folder.manifest()["settings"], manifest["settings"], folder=folder.path)
         return True
     if folder.exists() and not overwrite:
         raise OutputError(
-            f"an unfinished job lies in {folder.path}: go on with --resume (resume=True), or start again with "
+            f"an unfinished job lies in {folder.path}: continue it with --resume (resume=True), or start again with "
             "--overwrite (overwrite=True)"
         )
     if output.name in existing and resume:
@@ -313,11 +292,11 @@ def _check_choices(
     if split and tokenised:
         raise InputError("split and tokenised exclude each other: a tokenised line is one sentence")
     if resume and overwrite:
-        raise InputError("resume and overwrite exclude each other: go on with the old job or start a new one")
+        raise InputError("resume and overwrite exclude each other: continue the old job or start a new one")
 
 
 @contextmanager
-def _output_problems(output: Path, folder: PartialFolder) -> Iterator[None]:
+def _explain_failures(output: Path, folder: PartialFolder) -> Iterator[None]:
     """Failures to write become an `OutputError`; a job that fails before its first part leaves nothing behind."""
     try:
         yield
@@ -327,7 +306,7 @@ def _output_problems(output: Path, folder: PartialFolder) -> Iterator[None]:
         if isinstance(problem, OutputError) or not isinstance(problem, OSError):
             raise
         reason = problem.strerror or str(problem)
-        kept = f"; finished parts are kept in {folder.path}, go on with --resume (resume=True)"
+        kept = f"; finished parts are kept in {folder.path}, continue with --resume (resume=True)"
         raise OutputError(
             f"cannot write {output}: {reason}; make room or choose another place{kept if folder.exists() else ''}"
         ) from problem

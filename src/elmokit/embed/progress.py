@@ -60,11 +60,11 @@ class JobClock:
     Arguments:
         reader: knows how many bytes of the input were read.
         num_lines: lines that an earlier run has done; the reader stands behind them.
-        tell: called with every `Progress`, if anyone wants it.
+        report: called with every `Progress`, if given.
     """
 
-    def __init__(self, reader: LineReader, *, num_lines: int, tell: Callable[[Progress], None] | None) -> None:
-        self._reader, self._tell = reader, tell
+    def __init__(self, reader: LineReader, *, num_lines: int, report: Callable[[Progress], None] | None) -> None:
+        self._reader, self._report = reader, report
         self._lines, self._words = num_lines, 0
         self._bytes_before = self._bytes_done = self._bytes_read = reader.bytes_done
         self._segment = Segment()
@@ -74,14 +74,14 @@ class JobClock:
         """A segment has been read and is about to be embedded."""
         self._segment, self._bytes_read = segment, self._reader.bytes_done
 
-    def at(self, share: float) -> None:
-        """This share of the segment is embedded."""
-        if self._tell is not None:
-            self._tell(
+    def advance(self, fraction: float) -> None:
+        """This fraction of the segment is embedded."""
+        if self._report is not None:
+            self._report(
                 Progress(
-                    lines=self._lines + int(share * self._segment.num_lines),
-                    words=self._words + int(share * self._segment.num_words),
-                    bytes_done=self._bytes_done + int(share * (self._bytes_read - self._bytes_done)),
+                    lines=self._lines + int(fraction * self._segment.num_lines),
+                    words=self._words + int(fraction * self._segment.num_words),
+                    bytes_done=self._bytes_done + int(fraction * (self._bytes_read - self._bytes_done)),
                     bytes_total=self._reader.bytes_total,
                     bytes_before=self._bytes_before,
                     seconds=time.monotonic() - self._started,
@@ -90,7 +90,7 @@ class JobClock:
 
     def end(self) -> None:
         """The segment is embedded."""
-        self.at(1.0)
+        self.advance(1.0)
         self._lines += self._segment.num_lines
         self._words += self._segment.num_words
         self._bytes_done = self._bytes_read

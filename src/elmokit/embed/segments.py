@@ -1,4 +1,4 @@
-"""Lines of input cut into segments: the pieces in which a job works, is saved and goes on after a kill.
+"""Lines of input cut into segments: the pieces in which a job works, is saved and continues after a kill.
 
 Arrives: lines. Leaves: `Segment`s of rows. A segment is consecutive lines until they have 2^15 words or are 2^13 in
 number, so its borders depend on the input alone; batches never cross them, and the word cache only where a word has the
@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import islice
+from typing import Any
 
 from elmokit.embed.parts import Part
 from elmokit.errors import InputError
@@ -23,7 +24,7 @@ from elmokit.text.segmenters import Segmenter
 __all__ = ["SEGMENT_WORDS", "Cutter", "Row", "Segment", "skip_finished"]
 
 SEGMENT_WORDS = 2**15
-WORDS_A_LINE = 4  # a segment ends after SEGMENT_WORDS / WORDS_A_LINE lines, however short they are
+WORDS_PER_LINE = 4  # a segment ends after SEGMENT_WORDS / WORDS_PER_LINE lines, however short they are
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,11 @@ class Segment:
     digest: str = ""
     ended: bool = False
 
+    def header(self) -> dict[str, Any]:
+        """What is stored about a segment beside its arrays."""
+        facts = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "rows"}
+        return {"num_rows": len(self.rows), **facts}
+
 
 @dataclass(frozen=True)
 class Cutter:
@@ -62,10 +68,10 @@ class Cutter:
     Arguments:
         scheme: of the model; knows which words are too long for it.
         segmenter: splits a line into sentences of words; `None` when words stand between spaces already.
-        split: one row a sentence instead of one row a line; a line without words still gives one empty row.
+        split: one row per sentence instead of one row per line; a line without words still gives one empty row.
         strict: a word that is too long or holds a NUL is an error instead of being counted.
         segment_words: words after which a segment ends.
-        rows_a_batch: end only after full batches of so many rows, which carry mode needs to pair rows over segments.
+        rows_per_batch: end only after full batches of so many rows, which carry mode needs to pair rows over segments.
     """
 
     scheme: Scheme
@@ -73,17 +79,17 @@ class Cutter:
     split: bool = False
     strict: bool = False
     segment_words: int = SEGMENT_WORDS
-    rows_a_batch: int = 1
+    rows_per_batch: int = 1
 
     def segments(self, lines: Iterable[Line]) -> Iterator[Segment]:
         """The segments of the lines, each read only when it is asked for."""
         segment, digest = Segment(), hashlib.blake2b(digest_size=16)
         for line in lines:
-            rows = self._rows_of(line)
+            rows = self._split_line(line)
             segment.rows += rows
             segment.num_lines += 1
             segment.num_words += sum(len(row.words) for row in rows)
-            segment.num_cut += sum(self._num_cut(row, line.place) for row in rows)
+            segment.num_cut += sum(self._count_cut(row, line.place) for row in rows)
             digest.update(line.raw + b"\n")
             if self._is_full(segment):
                 segment.digest = digest.hexdigest()
@@ -94,10 +100,10 @@ class Cutter:
             yield segment
 
     def _is_full(self, segment: Segment) -> bool:
-        enough = segment.num_words >= self.segment_words or WORDS_A_LINE * segment.num_lines >= self.segment_words
-        return enough and len(segment.rows) % self.rows_a_batch == 0
+        enough = segment.num_words >= self.segment_words or WORDS_PER_LINE * segment.num_lines >= self.segment_words
+        return enough and len(segment.rows) % self.rows_per_batch == 0
 
-    def _rows_of(self, line: Line) -> list[Row]:
+    def _split_line(self, line: Line) -> list[Row]:
         text = line.text()
         if self.segmenter is None:
             return [Row(line.number, text.strip(), text.split())]
@@ -109,7 +115,7 @@ class Cutter:
             ]
         return [Row(line.number, text.strip(), [word.text for words in sentences for word in words])]
 
-    def _num_cut(self, row: Row, place: str) -> int:
+    def _count_cut(self, row: Row, place: str) -> int:
         num_cut = self.scheme.count_cut(row.words)
         if num_cut and self.strict:
             word = next(word for word in row.words if self.scheme.count_cut([word]))

@@ -2,11 +2,11 @@
 
 - `source`: what the user named → a folder (bundled, local, unpacked by `archive`, from the hub) and its family
 - `native`: config.json + model.safetensors, whose header `safe_tensors` reads first
-- `hdf5`: AllenNLP and bilm-tf, options.json (`options`) + *.hdf5 (read by `safe_hdf5`, made by `new_hdf5`)
+- `allennlp`: AllenNLP and bilm-tf, options.json (`options`) + *.hdf5 (read and written by `hdf5`)
 - `manylangs`: ELMoForManyLangs, config.json + *.dic + *.pkl
 - `checkpoint`: what they all return, and the shapes that a config implies
 - `text_files`: the JSON and the word lists beside the weights
-- `atomic`: a folder, or a small file, appears complete or not at all
+- `atomic`: a file, or a folder, appears complete or not at all
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Literal
 
 from elmokit.errors import CheckpointError, InputError, OutputError
+from elmokit.io.allennlp import load_allennlp, save_allennlp
 from elmokit.io.atomic import new_folder
 from elmokit.io.checkpoint import Checkpoint, WantsSoftmax, expected_shapes, num_output_words, num_parameters
-from elmokit.io.hdf5 import load_hdf5, save_hdf5
 from elmokit.io.manylangs import load_manylangs
 from elmokit.io.native import load_native, save_native
 from elmokit.io.source import bundled_names, open_source
@@ -51,7 +51,7 @@ def load(source: str | os.PathLike[str], *, softmax: WantsSoftmax = False) -> Ch
         if folder.family == "native":
             checkpoint = load_native(folder.path, softmax=softmax, copies=folder.is_temporary)
         elif folder.family == "allennlp":
-            checkpoint = load_hdf5(folder.path, softmax=softmax)
+            checkpoint = load_allennlp(folder.path, softmax=softmax)
         else:
             checkpoint = load_manylangs(folder.path)
         checkpoint.path = Path(source) if folder.is_temporary else folder.path
@@ -88,7 +88,7 @@ def save(
             if format == "native":
                 save_native(checkpoint, folder, dtype=dtype, softmax_dtype=softmax_dtype)
             else:
-                save_hdf5(checkpoint, folder)
+                save_allennlp(checkpoint, folder)
     except (CheckpointError, UnicodeEncodeError) as problem:
         raise OutputError(f"{path}: cannot be written: {problem}") from problem
     return path

@@ -1,284 +1,182 @@
-"""bilm-tf's and AllenNLP's files: `options.json` + `*.hdf5`, read into a `Checkpoint` and written from one.
+"""One `.hdf5` file: read as data from anyone, and written to a disk that may be full.
 
-A folder arrives; a config and named tensors leave, float32. Kernels are read into place in the order in which
-they are stored, so loading takes little more than reading the file and no second copy of the weights: what
-`nn` wants the other way round (Linear layout) is a transposed view. `safe_hdf5.py` reads the datasets.
+Reading: a path arrives; plain datasets of floating-point numbers leave, with exactly the shape the caller expects. An
+hdf5 file can point outside itself (links, external storage, virtual datasets), name a plug-in to run (filters), or
+claim more than it holds: all of that is refused before anything is allocated or followed.
 
-Shapes: K channels, E character width, w filter width, D input width, P projection, H cell.
+Writing: a path arrives; an open file leaves, to be filled, or the one `OSError` that says why it could not be. Models
+(`allennlp.py`) and vectors (`embed/sinks.py`) are written through it.
 """
 
 from __future__ import annotations
 
-import json
-import logging
-import re
-from collections.abc import Iterator
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import h5py
 import torch
 from torch import Tensor
 
-from elmokit.config import ElmoConfig
 from elmokit.errors import CheckpointError
-from elmokit.io.checkpoint import (
-    LARGEST_RATIO,
-    LARGEST_SLACK,
-    Checkpoint,
-    Shape,
-    WantsSoftmax,
-    check_fits,
-    expected_shapes,
-)
-from elmokit.io.new_hdf5 import new_hdf5
-from elmokit.io.options import WeightFacts, config_to_options, options_to_config
-from elmokit.io.safe_hdf5 import dataset_in, names_in, opened, read_rows
-from elmokit.io.text_files import find_vocabulary, read_json, read_words, write_words
+from elmokit.io.text_files import check_not_pointer
 
-__all__ = ["load_hdf5", "looks_like_hdf5", "save_hdf5"]
+__all__ = ["find_dataset", "list_names", "new_hdf5", "open_hdf5", "read_rows"]
 
-log = logging.getLogger(__name__)
-
-FORGET_BIAS = 1.0  # TensorFlow adds it when running; our bias holds it
+SAFE_FILTERS = {1, 2, 3, 4, 5, 6, 32000}  # those inside HDF5 itself, and h5py's lzf: any other loads a plug-in
 
 
-def looks_like_hdf5(folder: Path) -> bool:
-    """Whether a folder has the files of this family."""
-    return bool(_hdf5_files(folder) or list(folder.glob("*options*.json")))
-
-
-def load_hdf5(folder: Path, *, softmax: WantsSoftmax = False) -> Checkpoint:
-    """Read the model in `folder`; its output layer (1.6 GB in the original) only when `softmax` asks for it."""
-    options_path = _options_file(folder)
-    options = read_json(options_path)
-    weights_path, softmax_path = _weight_files(folder, softmax=bool(softmax))
-    vocabulary_path = find_vocabulary(folder) if softmax or not options.get("char_cnn") else None
-    with opened(weights_path) as file:
-        config = options_to_config(options, options_path, _facts(file))
-        check_fits(config, weights_path)
-        _check_counts(file, config)
-        checkpoint = Checkpoint(config, _read_tensors(file, config), format="allennlp", path=folder)
-    if vocabulary_path is not None:
-        words = read_words(vocabulary_path, strips=True)
-        checkpoint.vocabulary = words if config.words is not None else None
-        checkpoint.output_words = words if softmax else None
-    if softmax and softmax_path is not None:
-        with opened(softmax_path) as file:
-            checkpoint.softmax = _read_softmax(file, config, sizes_only=softmax == "shape")
-    else:
-        checkpoint.output_words = None
-    checkpoint.check(str(folder))
-    return checkpoint
-
-
-def save_hdf5(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write the model into an existing folder as `options.json`, `weights.hdf5`, and its output layer beside them."""
-    config = checkpoint.config
-    options = json.dumps(config_to_options(config), indent=2)
-    (folder / "options.json").write_text(options + "\n", encoding="utf-8")
-    with new_hdf5(folder / "weights.hdf5") as (file, check):
-        for stored in _layout(config):
-            file.create_dataset(stored.dataset, data=stored.to_file(checkpoint.tensors).numpy())
-            check()
-    if checkpoint.softmax is not None:
-        with new_hdf5(folder / "softmax_weights.hdf5") as (file, check):
-            for theirs, ours in (("W", "weight"), ("b", "bias")):
-                values = checkpoint.softmax[f"softmax.{ours}"].detach().cpu().contiguous()
-                file.create_dataset(f"softmax/{theirs}", data=values.numpy())
-                check()
-    words = checkpoint.output_words or checkpoint.vocabulary
-    if words is not None:
-        write_words(folder / "vocab.txt", words)
-
-
-# ---------------------------------------------------------------- what lies where
-
-
-class Stored(NamedTuple):
-    """One dataset: its name, the tensors it becomes, its shape in the file, and how the two are laid out."""
-
-    dataset: str
-    names: tuple[str, ...]
-    shape: Shape
-    kind: str
-
-    def from_file(self, data: h5py.Dataset) -> Iterator[tuple[str, Tensor]]:
-        """Read the dataset as named tensors."""
-        if self.kind == "kernel":  # rows: first the D of the input, then the P of the previous output
-            middle = self.shape[0] // 2
-            yield self.names[0], read_rows(data, 0, middle)
-            yield self.names[1], read_rows(data, middle, self.shape[0])
-            return
-        values = read_rows(data, 0, data.shape[0])
-        if data.shape[0] > self.shape[0]:
-            # 262 symbols: dumped from a prediction graph the first is its zero row for "no word"; trained with
-            # n_characters 262 by mistake, the last is one that no byte ever reached.
-            log.warning("%s: %s has %d rows, one is left out", data.file.filename, self.dataset, data.shape[0])
-            values = values[:-1] if values[0].any() else values[1:]
-        if self.kind == "convolution":
-            values = torch.from_numpy(values.numpy()[0].transpose(2, 1, 0).copy())  # (1, w, E, K) to (K, E, w)
-        elif self.kind == "linear":
-            values = values.T
-        elif self.kind == "bias":
-            _forget_part(values).add_(FORGET_BIAS)
-        yield self.names[0], values
-
-    def to_file(self, tensors: dict[str, Tensor]) -> Tensor:
-        """The values of the dataset."""
-        values = tensors[self.names[0]].detach()
-        if self.kind == "kernel":
-            values = torch.cat([values, tensors[self.names[1]].detach()])
-        elif self.kind == "convolution":
-            values = values.permute(2, 1, 0)[None]
-        elif self.kind == "linear":
-            values = values.T
-        elif self.kind == "bias":
-            values = values.clone()
-            _forget_part(values).sub_(FORGET_BIAS)
-        return values.contiguous().cpu()
-
-
-def _layout(config: ElmoConfig, *, single_cell: bool = False) -> Iterator[Stored]:
-    shapes = expected_shapes(config)
-    yield from _encoder_layout(config, shapes)
-    for direction, ours in enumerate(("bilm.forward_layers", "bilm.backward_layers")):
-        for i in range(config.lstm.num_layers):
-            cell = f"RNN_{direction}/RNN/LSTMCell" if single_cell else f"{_cells(direction)}/Cell{i}/LSTMCell"
-            names = (f"{ours}.{i}.input_weight", f"{ours}.{i}.recurrent_weight")
-            (inputs, columns), (outputs, _) = shapes[names[0]], shapes[names[1]]
-            yield Stored(f"{cell}/W_0", names, (inputs + outputs, columns), "kernel")
-            yield Stored(f"{cell}/B", (f"{ours}.{i}.bias",), (columns,), "bias")
-            if config.lstm.has_projection:
-                name = f"{ours}.{i}.projection_weight"
-                yield Stored(f"{cell}/W_P_0", (name,), shapes[name], "same")
-
-
-def _encoder_layout(config: ElmoConfig, shapes: dict[str, Shape]) -> Iterator[Stored]:
-    def same(dataset: str, name: str) -> Stored:
-        return Stored(dataset, (name,), shapes[name], "same")
-
-    def turned(dataset: str, name: str, kind: str) -> Stored:
-        shape = tuple(reversed(shapes[name]))
-        return Stored(dataset, (name,), (1, *shape) if kind == "convolution" else shape, kind)
-
-    if config.characters is not None:
-        ours = "encoder.characters"
-        yield same("char_embed", f"{ours}.embedding")
-        for i in range(len(config.characters.filters)):
-            yield turned(f"CNN/W_cnn_{i}", f"{ours}.convolutions.{i}.weight", "convolution")
-            yield same(f"CNN/b_cnn_{i}", f"{ours}.convolutions.{i}.bias")
-        for i in range(config.characters.num_highways):
-            for theirs, part in (("carry", "gate"), ("transform", "transform")):
-                yield turned(f"CNN_high_{i}/W_{theirs}", f"{ours}.highways.{i}.{part}.weight", "linear")
-                yield same(f"CNN_high_{i}/b_{theirs}", f"{ours}.highways.{i}.{part}.bias")
-    if config.words is not None:
-        yield same("embedding", "encoder.words.embedding")
-    if config.projects_words:
-        yield turned("CNN_proj/W_proj", "encoder.projection.weight", "linear")
-        yield same("CNN_proj/b_proj", "encoder.projection.bias")
-
-
-def _forget_part(bias: Tensor) -> Tensor:
-    cell_dim = bias.shape[0] // 4
-    return bias[2 * cell_dim : 3 * cell_dim]  # gates stand in the order i, j, f, o
-
-
-def _cells(direction: int) -> str:
-    return f"RNN_{direction}/RNN/MultiRNNCell"
-
-
-# ---------------------------------------------------------------- which file is which
-
-
-def _options_file(folder: Path) -> Path:
-    found = sorted(folder.glob("*options*.json"))
-    if folder / "options.json" in found:
-        return folder / "options.json"
-    if len(found) != 1:
-        what = ", ".join(path.name for path in found) or f"none beside {', '.join(p.name for p in _hdf5_files(folder))}"
-        raise CheckpointError(f"{folder}: expected one options.json, found {what}; put the model's options.json there")
-    return found[0]
-
-
-def _hdf5_files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix in (".hdf5", ".h5") and path.is_file())
-
-
-def _weight_files(folder: Path, *, softmax: bool) -> tuple[Path, Path | None]:
-    """The weights, and the output layer if it is there, told apart by what is in them."""
-    contents = {}
-    for path in _hdf5_files(folder):
-        if softmax or "softmax" not in path.name:
-            with opened(path) as file:
-                contents[path] = set(file)
-    weights = [path for path, names in contents.items() if names & {"RNN_0", "RNN_1"}]
-    outputs = [path for path, names in contents.items() if "softmax" in names]
-    cached = [path for path, names in contents.items() if names == {"embedding"}]
-    if not weights:  # one unlike the others is taken, so that its missing datasets are named
-        weights = [path for path in contents if path not in outputs + cached]
-    if not weights and cached:
+@contextmanager
+def open_hdf5(path: Path) -> Iterator[h5py.File]:
+    """An hdf5 file open for reading; whatever HDF5 says against it becomes a `CheckpointError`."""
+    try:
+        check_not_pointer(path)
+        with h5py.File(path, "r") as file:
+            yield file
+    except CheckpointError:
+        raise
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError) as problem:  # h5py raises any of these on damage
+        reason = " ".join(str(problem).split())
+        size = path.stat().st_size if path.exists() else 0
         raise CheckpointError(
-            f"{cached[0]}: expected the weights of a model, found cached word vectors (the dataset 'embedding' alone); "
-            "put the weights they were made with into the folder"
+            f"{path}: expected a complete HDF5 file, found {size:,} bytes that cannot be read ({reason}); fetch it anew"
+        ) from problem
+
+
+def find_dataset(file: h5py.File, name: str, shape: tuple[int, ...] | None = None) -> h5py.Dataset:
+    """The dataset of that name, refused unless it is plain, complete and of that shape (`None` for any)."""
+    data, where = _find_node(file, name), file.filename
+    wanted = f"expected a dataset{'' if shape is None else f' of shape {shape}'}"
+    if not isinstance(data, h5py.Dataset) or data.shape is None:
+        found = "none" if data is None else "no table of numbers"
+        raise CheckpointError(f"{where}: {name}: {wanted}, found {found}; options.json and weights may not match")
+    if shape is not None and data.shape != shape:
+        raise CheckpointError(f"{where}: {name}: {wanted}, found {data.shape}; options.json and weights do not match")
+    _check_storage(data, f"{where}: {name}")
+    return data
+
+
+def _check_storage(data: h5py.Dataset, where: str) -> None:
+    if data.dtype.kind != "f":
+        raise CheckpointError(f"{where}: expected floating-point numbers, found {data.dtype}; refused")
+    plan = data.id.get_create_plist()
+    filters = {plan.get_filter(i)[0] for i in range(plan.get_nfilters())}
+    if data.external or data.is_virtual or not filters <= SAFE_FILTERS:
+        raise CheckpointError(f"{where}: expected numbers in the file itself, found other storage; refused")
+    held = data.id.get_storage_size()
+    if held < (data.nbytes if data.chunks is None else min(1, data.nbytes)):
+        raise CheckpointError(
+            f"{where}: expected {data.nbytes:,} bytes, found {held:,}: it was never fully written; fetch it anew"
         )
-    if not weights:
-        raise CheckpointError(f"{folder}: expected an hdf5 file with weights beside options.json, found none; add it")
-    for what, found in (("weights", weights), ("softmax", outputs)):
-        if len(found) > 1:
-            names = ", ".join(path.name for path in found)
-            raise CheckpointError(f"{folder}: expected one hdf5 file with the {what}, found {names}; leave one of them")
-    return weights[0], outputs[0] if outputs else None
 
 
-def _facts(file: h5py.File) -> WeightFacts:
-    names = set(file)
-    table = dataset_in(file, "embedding") if "embedding" in names and "char_embed" not in names else None
-    rows = int(table.shape[0]) if table is not None and len(table.shape) == 2 else None
-    return WeightFacts(Path(file.filename).name, "char_embed" in names, rows, "CNN_proj" in names)
+def list_names(file: h5py.File, group: str) -> list[str]:
+    """What a group holds; nothing for one that is not there."""
+    node = _find_node(file, group) if group else file
+    return list(node) if isinstance(node, h5py.Group) else []
 
 
-def _check_counts(file: h5py.File, config: ElmoConfig) -> None:
-    """Refuse options that name fewer parts than the weights have: dropping one silently would change vectors."""
-    characters = config.characters
-    counts = [(_cells(d), r"Cell\d+", config.lstm.num_layers, "LSTM layers (lstm.n_layers)") for d in (0, 1)]
-    if characters is not None:
-        counts.append(("", r"CNN_high_\d+", characters.num_highways, "highways (char_cnn.n_highway)"))
-        counts.append(("CNN", r"W_cnn_\d+", len(characters.filters), "convolutions (char_cnn.filters)"))
-    if not config.lstm.has_projection:
-        counts.append((f"{_cells(0)}/Cell0/LSTMCell", "W_P_0", 0, "projections (lstm.dim equals lstm.projection_dim)"))
-    for group, pattern, named, what in counts:
-        held = sum(re.fullmatch(pattern, name) is not None for name in names_in(file, group))
-        if held > named:
+def read_rows(data: h5py.Dataset, first: int, last: int) -> Tensor:
+    """Rows `first` to `last` of a dataset, read straight into the tensor's own memory."""
+    # torch's memory, not numpy's: numpy asks Linux for huge pages, which on a virtual machine took four times as long.
+    values = torch.empty((last - first, *data.shape[1:]), dtype=torch.float32)
+    data.read_direct(values.numpy(), source_sel=slice(first, last))
+    return values
+
+
+def _find_node(file: h5py.File, name: str) -> object:
+    """What stands under a name, reached through plain links only; `None` for nothing."""
+    node: object = file
+    for part in name.split("/"):
+        if not isinstance(node, h5py.Group):
+            return None
+        link = node.get(part, getlink=True)
+        if link is None:
+            return None
+        if not isinstance(link, h5py.HardLink):
             raise CheckpointError(
-                f"{file.filename}: the options name {named} {what}, the weights hold {held}; "
-                "correct the options, or take the options that came with these weights"
+                f"{file.filename}: {name} should be stored in the file, found a {type(link).__name__} "
+                "that points elsewhere; refused"
             )
+        node = node[part]
+    return node
 
 
-def _read_tensors(file: h5py.File, config: ElmoConfig) -> dict[str, Tensor]:
-    # bilm-tf trains a single layer without MultiRNNCell, and its dump keeps that name.
-    single_cell = config.lstm.num_layers == 1 and "LSTMCell" in names_in(file, "RNN_0/RNN")
-    layout = list(_layout(config, single_cell=single_cell))
-    found = [dataset_in(file, stored.dataset, _held_shape(file, stored)) for stored in layout]  # all before any is read
-    return dict(pair for stored, data in zip(layout, found, strict=True) for pair in stored.from_file(data))
+@contextmanager
+def new_hdf5(path: Path) -> Iterator[tuple[h5py.File, Callable[[], None]]]:
+    """A new file, and what to call after each dataset: it raises the `OSError` of a write that failed before."""
+    with path.open("w+b", buffering=0) as raw:
+        patient = _PatientFile(raw)
+        with h5py.File(patient, "w") as file:
+            yield file, patient.check
+        patient.check()
 
 
-def _held_shape(file: h5py.File, stored: Stored) -> Shape:
-    """The shape in the file: a character table may have a row too many, which `Stored.from_file` leaves out."""
-    if stored.dataset == "char_embed" and dataset_in(file, "char_embed").shape[:1] == (stored.shape[0] + 1,):
-        return (stored.shape[0] + 1, *stored.shape[1:])
-    return stored.shape
+class _PatientFile:
+    """A file that never fails while HDF5 is looking.
 
+    When a write fails (full disk), HDF5 2.0 crashes the whole process as it closes the file. So the failure is kept
+    for us, in `check()`, and what HDF5 still has to say is kept in memory: little, if the writer checks often.
+    """
 
-def _read_softmax(file: h5py.File, config: ElmoConfig, *, sizes_only: bool) -> dict[str, Tensor]:
-    bias = dataset_in(file, "softmax/b")
-    rows = bias.shape[0] if bias.shape else 0
-    if 4 * rows * config.lstm.projection_dim > LARGEST_RATIO * Path(file.filename).stat().st_size + LARGEST_SLACK:
-        raise CheckpointError(f"{file.filename}: softmax/b claims {rows:,} rows, more than the file can hold")
-    weight = dataset_in(file, "softmax/W", (rows, config.lstm.projection_dim))
-    bias = dataset_in(file, "softmax/b", (rows,))
-    tensors = {"softmax.weight": weight, "softmax.bias": bias}
-    if sizes_only:
-        return {name: torch.empty(data.shape, device="meta") for name, data in tensors.items()}
-    return {name: read_rows(data, 0, rows) for name, data in tensors.items()}
+    def __init__(self, raw: io.FileIO) -> None:
+        self._raw = raw
+        self._place = 0
+        self._problem: OSError | None = None
+        self._unwritten: list[tuple[int, bytes]] = []
+
+    def check(self) -> None:
+        """Raise what went wrong."""
+        if self._problem is not None:
+            raise self._problem
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_END:
+            offset += max([self._raw.seek(0, io.SEEK_END), *(start + len(data) for start, data in self._unwritten)])
+        self._place = offset + (self._place if whence == io.SEEK_CUR else 0)
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+    def write(self, data: memoryview) -> int:
+        if self._problem is None:
+            try:
+                self._raw.seek(self._place)
+                rest = memoryview(data).cast("B")
+                while rest:
+                    rest = rest[self._raw.write(rest) :]
+            except OSError as problem:
+                self._problem = problem
+        if self._problem is not None:
+            self._unwritten.append((self._place, bytes(data)))
+        self._place += len(data)
+        return len(data)
+
+    def read(self, size: int = -1) -> bytes:
+        """Asked for by h5py as the mark of a file; `readinto` is what it calls."""
+        raise NotImplementedError
+
+    def readinto(self, data: memoryview) -> int:
+        self._raw.seek(self._place)
+        found = bytearray(len(data))
+        self._raw.readinto(found)
+        for start, late in self._unwritten:
+            first, last = max(start, self._place), min(start + len(late), self._place + len(found))
+            if first < last:
+                found[first - self._place : last - self._place] = late[first - start : last - start]
+        memoryview(data).cast("B")[:] = found
+        self._place += len(found)
+        return len(found)
+
+    def truncate(self, size: int) -> int:
+        if self._problem is None:
+            try:
+                self._raw.truncate(size)
+            except OSError as problem:
+                self._problem = problem
+        return size
+
+    def flush(self) -> None:
+        """Nothing waits here: writes are not buffered."""

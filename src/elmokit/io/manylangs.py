@@ -25,7 +25,7 @@ from torch import Tensor
 from elmokit.config import PUBLISHED_FILTERS, CharConfig, ElmoConfig, LstmConfig, WordConfig
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.io.checkpoint import Checkpoint, check_values
-from elmokit.io.text_files import check_not_pointer, read_json, reading
+from elmokit.io.text_files import check_not_pointer, explain_failures, read_json
 
 __all__ = ["load_manylangs", "looks_like_manylangs"]
 
@@ -57,15 +57,19 @@ def looks_like_manylangs(folder: Path) -> bool:
 def load_manylangs(folder: Path) -> Checkpoint:
     """The checkpoint of an ELMoForManyLangs folder; what is amiss is a `CheckpointError` naming file and tensor."""
     folder = Path(folder)
-    architecture, found, name = _architecture(folder)
-    encoder, embedder = (_section(architecture, name, found) for name in ("encoder", "token_embedder"))
+    architecture, found, name = _find_architecture(folder)
+    encoder, embedder = (_get_section(architecture, name, found) for name in ("encoder", "token_embedder"))
     _refuse_other_networks(encoder, embedder, found)
-    alphabet = _dictionary(folder / "char.dic", LETTER_SPECIALS) if _size(embedder, "char_dim", found) else None
-    vocabulary = _dictionary(folder / "word.dic", WORD_SPECIALS) if _size(embedder, "word_dim", found) else None
+    alphabet = (
+        _read_dictionary(folder / "char.dic", LETTER_SPECIALS) if _get_size(embedder, "char_dim", found) else None
+    )
+    vocabulary = (
+        _read_dictionary(folder / "word.dic", WORD_SPECIALS) if _get_size(embedder, "word_dim", found) else None
+    )
     embedder_state = _StateDict(folder / WEIGHTS[0], found)
     encoder_state = _StateDict(folder / WEIGHTS[1], found)
-    config, alphabet, vocabulary = _config(encoder, embedder, embedder_state, alphabet, vocabulary, found)
-    tensors = _word_tensors(config, embedder_state) | _bilm_tensors(config.lstm, encoder_state)
+    config, alphabet, vocabulary = _make_config(encoder, embedder, embedder_state, alphabet, vocabulary, found)
+    tensors = _convert_encoder(config, embedder_state) | _convert_bilm(config.lstm, encoder_state)
     for state in (embedder_state, encoder_state):
         state.refuse_the_rest()
     check_values(tensors, folder)
@@ -84,7 +88,7 @@ def load_manylangs(folder: Path) -> Checkpoint:
 # ---- config.json and the architecture it points to ----
 
 
-def _architecture(folder: Path) -> tuple[dict[str, Any], str, str]:
+def _find_architecture(folder: Path) -> tuple[dict[str, Any], str, str]:
     """The architecture, words that say where it was found (as given, in the folder, built in), and its name alone."""
     arguments = read_json(folder / "config.json")
     given = arguments.get("config_path")
@@ -102,7 +106,7 @@ def _architecture(folder: Path) -> tuple[dict[str, Any], str, str]:
     return DEFAULT_ARCHITECTURE, found, "built-in default"
 
 
-def _section(architecture: dict[str, Any], name: str, found: str) -> dict[str, Any]:
+def _get_section(architecture: dict[str, Any], name: str, found: str) -> dict[str, Any]:
     section = architecture.get(name)
     if not isinstance(section, dict):
         raise CheckpointError(
@@ -115,7 +119,7 @@ def _refuse_other_networks(encoder: dict[str, Any], embedder: dict[str, Any], fo
     kinds = str(encoder.get("name")).lower(), str(embedder.get("name")).lower()
     if kinds[0] != "elmo":
         raise CheckpointError(
-            f"{found}: the encoder is {kinds[0]!r}, an ordinary bidirectional LSTM with one output a word and not "
+            f"{found}: the encoder is {kinds[0]!r}, an ordinary bidirectional LSTM with one output per word and not "
             "an ELMo with a layer for each LSTM; only the encoder 'elmo' can be loaded"
         )
     if kinds[1] != "cnn":
@@ -125,14 +129,14 @@ def _refuse_other_networks(encoder: dict[str, Any], embedder: dict[str, Any], fo
         )
 
 
-def _size(section: dict[str, Any], name: str, found: str) -> int:
+def _get_size(section: dict[str, Any], name: str, found: str) -> int:
     size = section.get(name)
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
         raise CheckpointError(f"{found}: expected {name} to be a whole number of 0 or more, found {size!r:.60}")
     return size
 
 
-def _config(
+def _make_config(
     encoder: dict[str, Any],
     embedder: dict[str, Any],
     state: _StateDict,
@@ -144,27 +148,27 @@ def _config(
     characters = words = letters = known = None
     try:
         if alphabet is not None:
-            dim = _size(embedder, "char_dim", found)
-            letters = _by_row("char.dic", alphabet, state.num_rows("char_emb_layer.embedding.weight", dim))
+            dim = _get_size(embedder, "char_dim", found)
+            letters = _order_by_row("char.dic", alphabet, state.num_rows("char_emb_layer.embedding.weight", dim))
             characters = CharConfig(
                 scheme="unicode",
-                max_length=_size(embedder, "max_characters_per_token", found),
+                max_length=_get_size(embedder, "max_characters_per_token", found),
                 num_symbols=len(letters),
                 dim=dim,
                 filters=tuple((width, channels) for width, channels in embedder.get("filters", ())),
                 activation=embedder.get("activation", "relu"),
-                num_highways=_size(embedder, "n_highway", found),
+                num_highways=_get_size(embedder, "n_highway", found),
             )
         if vocabulary is not None:
-            dim = _size(embedder, "word_dim", found)
-            known = _by_row("word.dic", vocabulary, state.num_rows("word_emb_layer.embedding.weight", dim))
-            # The original cuts a word, to leave room for two markers, before it looks it up: also without characters.
-            max_length = _size(embedder, "max_characters_per_token", found) - 2
+            dim = _get_size(embedder, "word_dim", found)
+            known = _order_by_row("word.dic", vocabulary, state.num_rows("word_emb_layer.embedding.weight", dim))
+            # The original cuts a word, to leave room for two markers, before it finds its row: also without characters.
+            max_length = _get_size(embedder, "max_characters_per_token", found) - 2
             words = WordConfig(num_words=len(known), dim=dim, max_length=max_length)
         lstm = LstmConfig(
-            num_layers=_size(encoder, "n_layers", found),
-            cell_dim=_size(encoder, "dim", found),
-            projection_dim=_size(encoder, "projection_dim", found),
+            num_layers=_get_size(encoder, "n_layers", found),
+            cell_dim=_get_size(encoder, "dim", found),
+            projection_dim=_get_size(encoder, "projection_dim", found),
             cell_clip=encoder.get("cell_clip") or None,  # 0 means "off" there, as null does
             projection_clip=encoder.get("proj_clip") or None,
         )
@@ -184,9 +188,9 @@ def _config(
 # ---- char.dic and word.dic ----
 
 
-def _dictionary(path: Path, specials: Sequence[str]) -> dict[int, str]:
+def _read_dictionary(path: Path, specials: Sequence[str]) -> dict[int, str]:
     """Row → item of lines `item TAB row`; a line of one field is U+3000, whose own line is stripped bare when read."""
-    with reading(path, "expected UTF-8 text, found something else"):
+    with explain_failures(path, "expected UTF-8 text, found something else"):
         lines = path.read_text(encoding="utf-8").split("\n")
     rows: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
@@ -206,12 +210,12 @@ def _dictionary(path: Path, specials: Sequence[str]) -> dict[int, str]:
     if len(items) < len(rows):
         first, second = next((item, items[row]) for item, row in rows.items() if items[row] != item)
         raise CheckpointError(
-            f"{path} gives the row {rows[first]} to both {first!r} and {second!r}: expected one item a row"
+            f"{path} gives the row {rows[first]} to both {first!r} and {second!r}: expected one item per row"
         )
     return items
 
 
-def _by_row(name: str, items: dict[int, str], num_rows: int) -> list[str]:
+def _order_by_row(name: str, items: dict[int, str], num_rows: int) -> list[str]:
     """The items as a list by row. A row without one gets a name that no character, and hardly a word, is spelled as."""
     highest = max(items)
     if highest >= num_rows:
@@ -230,7 +234,7 @@ class _StateDict:
 
     def __init__(self, path: Path, found: str) -> None:
         self._path, self._found = path, found
-        self._tensors = _unpickled(path)
+        self._tensors = _unpickle(path)
 
     def num_rows(self, name: str, dim: int) -> int:
         """Rows of a table of this width."""
@@ -268,7 +272,7 @@ class _StateDict:
         )
 
 
-def _unpickled(path: Path) -> dict[str, Tensor]:
+def _unpickle(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise CheckpointError(f"{path} is missing: an ELMoForManyLangs folder needs it; unpack the archive again")
     check_not_pointer(path)
@@ -298,20 +302,20 @@ def _unpickled(path: Path) -> dict[str, Tensor]:
     return values
 
 
-def _word_tensors(config: ElmoConfig, state: _StateDict) -> dict[str, Tensor]:
+def _convert_encoder(config: ElmoConfig, state: _StateDict) -> dict[str, Tensor]:
     tensors = {}
     if config.words is not None:
         table_VE = state.take("word_emb_layer.embedding.weight", config.words.num_words, config.words.dim)
         tensors["encoder.words.embedding"] = table_VE
     if config.characters is not None:
-        tensors |= _character_tensors(config.characters, state)
+        tensors |= _convert_characters(config.characters, state)
     ours, width = "encoder.projection", config.lstm.projection_dim
     tensors[f"{ours}.weight"] = state.take("projection.weight", width, config.num_word_features)
     tensors[f"{ours}.bias"] = state.take("projection.bias", width)
     return tensors
 
 
-def _character_tensors(config: CharConfig, state: _StateDict) -> dict[str, Tensor]:
+def _convert_characters(config: CharConfig, state: _StateDict) -> dict[str, Tensor]:
     ours = "encoder.characters"
     tensors = {f"{ours}.embedding": state.take("char_emb_layer.embedding.weight", config.num_symbols, config.dim)}
     for i, (width, channels) in enumerate(config.filters):
@@ -324,13 +328,13 @@ def _character_tensors(config: CharConfig, state: _StateDict) -> dict[str, Tenso
         both_bias = state.take(f"highways._layers.{i}.bias", 2 * features)
         tensors[f"{ours}.highways.{i}.transform.weight"], keep_FF = both.split(features)
         tensors[f"{ours}.highways.{i}.transform.bias"], keep_F = both_bias.split(features)
-        # 1 - sigmoid(x) = sigmoid(-x): the share that is not kept is the share that is transformed.
+        # 1 - sigmoid(x) = sigmoid(-x): what is not kept is transformed.
         tensors[f"{ours}.highways.{i}.gate.weight"] = -keep_FF
         tensors[f"{ours}.highways.{i}.gate.bias"] = -keep_F
     return tensors
 
 
-def _bilm_tensors(config: LstmConfig, state: _StateDict) -> dict[str, Tensor]:
+def _convert_bilm(config: LstmConfig, state: _StateDict) -> dict[str, Tensor]:
     tensors = {}
     cell, width = config.cell_dim, config.projection_dim
     for direction in ("forward", "backward"):
@@ -340,14 +344,14 @@ def _bilm_tensors(config: LstmConfig, state: _StateDict) -> dict[str, Tensor]:
             recurrent_weight = state.take(f"{theirs}.state_linearity.weight", 4 * cell, width)
             bias = state.take(f"{theirs}.state_linearity.bias", 4 * cell)
             projection_PH = state.take(f"{theirs}.state_projection.weight", width, cell)
-            tensors[f"{ours}.input_weight"] = _our_gate_order(input_weight).t()
-            tensors[f"{ours}.recurrent_weight"] = _our_gate_order(recurrent_weight).t()
-            tensors[f"{ours}.bias"] = _our_gate_order(bias)
+            tensors[f"{ours}.input_weight"] = _reorder_gates(input_weight).t()
+            tensors[f"{ours}.recurrent_weight"] = _reorder_gates(recurrent_weight).t()
+            tensors[f"{ours}.bias"] = _reorder_gates(bias)
             tensors[f"{ours}.projection_weight"] = projection_PH.t()
     return tensors
 
 
-def _our_gate_order(rows: Tensor) -> Tensor:
+def _reorder_gates(rows: Tensor) -> Tensor:
     """Gates i, f, g, o along the first dimension put into our order i, g (candidate), f, o."""
     i, f, g, o = rows.chunk(4)
     return torch.cat([i, g, f, o])

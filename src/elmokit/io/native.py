@@ -5,8 +5,8 @@
     alphabet.json        the symbols, for models that read Unicode characters
     words.json           the rows of the word table, when they have names
     softmax.safetensors  softmax.weight and softmax.bias, when the model brings its output layer; the weight may be
-                         int8 with a float32 softmax.scale a row
-    vocab.txt            the words of that output layer, one a line
+                         int8 with one float32 softmax.scale per row
+    vocab.txt            the words of that output layer, one per line
     README.md            the model card
 
 A folder arrives and a `Checkpoint` leaves, or the other way round. A file of a later version than this one is
@@ -28,7 +28,7 @@ from torch import Tensor
 from elmokit.config import ElmoConfig
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.io.checkpoint import Checkpoint, WantsSoftmax, check_fits, check_shapes, num_parameters
-from elmokit.io.safe_tensors import read_safetensors, sizes_of_safetensors
+from elmokit.io.safe_tensors import read_safetensors, read_sizes
 from elmokit.io.text_files import read_json, read_json_words, read_words, write_words
 
 __all__ = ["FORMAT_VERSION", "load_native", "looks_like_native", "save_native"]
@@ -49,7 +49,7 @@ def load_native(folder: Path, *, softmax: WantsSoftmax = False, copies: bool = F
     """Read the model in `folder`; `copies` reads its tensors instead of mapping them, for a folder about to go."""
     path = folder / "config.json"
     values = read_json(path)
-    config = _config(values, path)
+    config = _read_config(values, path)
     weights = folder / "model.safetensors"
     if weights.exists():
         check_fits(config, weights)
@@ -59,7 +59,7 @@ def load_native(folder: Path, *, softmax: WantsSoftmax = False, copies: bool = F
         tensors,
         swaps_markers=bool(values.get("swaps_markers")),
         path=folder,
-        metadata=_metadata(values, path),
+        metadata=_read_metadata(values, path),
     )
     if config.characters is not None and config.characters.scheme == "unicode":
         checkpoint.alphabet = read_json_words(folder / "alphabet.json")
@@ -68,10 +68,10 @@ def load_native(folder: Path, *, softmax: WantsSoftmax = False, copies: bool = F
     if softmax and (folder / "softmax.safetensors").exists():
         path = folder / "softmax.safetensors"
         if softmax == "shape":
-            checkpoint.softmax = sizes_of_safetensors(path)
+            checkpoint.softmax = read_sizes(path)
         else:
             checkpoint.softmax = read_safetensors(path, copies=copies, allows_int8=True)
-        checkpoint.softmax = _unscaled(checkpoint.softmax, path)
+        checkpoint.softmax = _dequantise_softmax(checkpoint.softmax, path)
         if (folder / "vocab.txt").exists():
             checkpoint.output_words = read_words(folder / "vocab.txt")
     checkpoint.check(str(folder))
@@ -98,15 +98,15 @@ def save_native(
     if checkpoint.vocabulary is not None:
         _write_json(folder / "words.json", checkpoint.vocabulary)
     if checkpoint.softmax is not None:
-        softmax = _scaled(checkpoint.softmax) if softmax_dtype == "int8" else checkpoint.softmax
+        softmax = _quantise_softmax(checkpoint.softmax) if softmax_dtype == "int8" else checkpoint.softmax
         stored_dtype = dtype if softmax_dtype in (None, "int8") else softmax_dtype
         _save_tensors(softmax, folder / "softmax.safetensors", stored_dtype)
         if checkpoint.output_words is not None:
             write_words(folder / "vocab.txt", checkpoint.output_words)
-    (folder / "README.md").write_text(_card(checkpoint, dtype), encoding="utf-8")
+    (folder / "README.md").write_text(_fill_card(checkpoint, dtype), encoding="utf-8")
 
 
-def _config(values: dict[str, Any], path: Path) -> ElmoConfig:
+def _read_config(values: dict[str, Any], path: Path) -> ElmoConfig:
     version = values.get("format_version")
     if not isinstance(version, int) or version < 1:
         raise CheckpointError(
@@ -123,7 +123,7 @@ def _config(values: dict[str, Any], path: Path) -> ElmoConfig:
         raise CheckpointError(f"{path}: describes no model: {problem}") from problem
 
 
-def _metadata(values: dict[str, Any], path: Path) -> dict[str, str]:
+def _read_metadata(values: dict[str, Any], path: Path) -> dict[str, str]:
     metadata = values.get("metadata") or {}
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise CheckpointError(f"{path}: metadata should be an object of strings, found {str(metadata)[:60]!r}")
@@ -143,16 +143,16 @@ def _save_tensors(tensors: dict[str, Tensor], path: Path, dtype: str) -> None:
     shutil.copymode(path.with_name("config.json"), path)  # safetensors makes files that only their owner can read
 
 
-def _scaled(softmax: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The output layer with its weight as int8: each row times a scale that makes its largest number 127."""
+def _quantise_softmax(softmax: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The output layer with its weight as int8; each row has a scale, by which its largest number becomes 127."""
     weight = softmax["softmax.weight"].float()
     scale_V = weight.abs().amax(dim=1).clamp_min(1e-12) / 127
     rounded = (weight / scale_V.unsqueeze(1)).round().to(torch.int8)
     return {**softmax, "softmax.weight": rounded, "softmax.scale": scale_V}
 
 
-def _unscaled(softmax: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """The output layer as numbers, whichever way it was stored."""
+def _dequantise_softmax(softmax: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """The output layer in float32, whether or not it was stored as int8 with scales."""
     scale_V = softmax.pop("softmax.scale", None)
     if scale_V is None:
         return softmax
@@ -169,7 +169,7 @@ def _write_json(path: Path, values: object, *, indent: int | None = None) -> Non
     path.write_text(json.dumps(values, indent=indent, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _card(checkpoint: Checkpoint, dtype: str) -> str:
+def _fill_card(checkpoint: Checkpoint, dtype: str) -> str:
     """The model card: `card.md` with this model's facts in it."""
     config, known = checkpoint.config, checkpoint.metadata
     front = {key: known[key] for key in ("license", "language") if key in known}

@@ -49,12 +49,12 @@ def options_to_config(options: dict[str, Any], path: Path, facts: WeightFacts) -
             "the two files belong to different models"
         )
     try:
-        lstm = _lstm(_part(options, "lstm", path), path)
+        lstm = _read_lstm(_get_part(options, "lstm", path), path)
         if not has_characters:
             assert facts.num_words is not None
             words = WordConfig(num_words=facts.num_words, dim=lstm.projection_dim)
             return ElmoConfig(characters=None, words=words, lstm=lstm, projects_words=False)
-        characters = _characters(_part(options, "char_cnn", path), path)
+        characters = _read_characters(_get_part(options, "char_cnn", path), path)
         # bilm-tf projects only where widths differ, AllenNLP always: where they are equal the weights decide.
         projects = facts.projects_words or characters.num_features != lstm.projection_dim
         return ElmoConfig(characters, lstm=lstm, projects_words=projects)
@@ -97,20 +97,23 @@ def config_to_options(config: ElmoConfig) -> dict[str, Any]:
     return options
 
 
-def _lstm(values: dict[str, Any], path: Path) -> LstmConfig:
-    cell_dim, projection_dim = _need(values, "dim", "lstm", path), _need(values, "projection_dim", "lstm", path)
+def _read_lstm(values: dict[str, Any], path: Path) -> LstmConfig:
+    cell_dim, projection_dim = (
+        _get_field(values, "dim", "lstm", path),
+        _get_field(values, "projection_dim", "lstm", path),
+    )
     return LstmConfig(
         num_layers=values.get("n_layers", 1),
         cell_dim=cell_dim,
         projection_dim=projection_dim,
-        cell_clip=_clip(values.get("cell_clip")),
+        cell_clip=_read_clip(values.get("cell_clip")),
         # TensorFlow clips what it projects: a cell without projection matrix has no such clip.
-        projection_clip=_clip(values.get("proj_clip")) if cell_dim != projection_dim else None,
+        projection_clip=_read_clip(values.get("proj_clip")) if cell_dim != projection_dim else None,
         residual=bool(values.get("use_skip_connections")),
     )
 
 
-def _characters(values: dict[str, Any], path: Path) -> CharConfig:
+def _read_characters(values: dict[str, Any], path: Path) -> CharConfig:
     count = values.get("n_characters")
     if count not in (None, NUM_BYTE_SYMBOLS, NUM_BYTE_SYMBOLS + 1):
         log.warning(
@@ -118,25 +121,25 @@ def _characters(values: dict[str, Any], path: Path) -> CharConfig:
         )
     return CharConfig(
         max_length=values.get("max_characters_per_token", 50),
-        dim=_need(_part(values, "embedding", path), "dim", "char_cnn.embedding", path),
-        filters=tuple((width, channels) for width, channels in _need(values, "filters", "char_cnn", path)),
+        dim=_get_field(_get_part(values, "embedding", path), "dim", "char_cnn.embedding", path),
+        filters=tuple((width, channels) for width, channels in _get_field(values, "filters", "char_cnn", path)),
         activation=values.get("activation", "relu"),
         num_highways=values.get("n_highway") or 0,
     )
 
 
-def _clip(value: float | None) -> float | None:
+def _read_clip(value: float | None) -> float | None:
     return float(value) if value else None  # 0 and null both mean that nothing is clipped
 
 
-def _part(values: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
+def _get_part(values: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
     part = values.get(name)
     if not isinstance(part, dict):
         raise CheckpointError(f"{path}: expected an object {name!r}, found {part!r:.60}; is this an ELMo options file?")
     return part
 
 
-def _need(values: dict[str, Any], name: str, where: str, path: Path) -> Any:  # noqa: ANN401
+def _get_field(values: dict[str, Any], name: str, where: str, path: Path) -> Any:  # noqa: ANN401
     if name not in values:
         raise CheckpointError(f"{path}: expected {where}.{name}, found only {', '.join(sorted(values)) or 'nothing'}")
     return values[name]

@@ -18,9 +18,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from elmokit.errors import CheckpointError
-from elmokit.io.text_files import check_not_pointer, reading
+from elmokit.io.text_files import check_not_pointer, explain_failures
 
-__all__ = ["read_safetensors", "sizes_of_safetensors"]
+__all__ = ["read_safetensors", "read_sizes"]
 
 LARGEST_HEADER = 16 * 2**20  # a model with a thousand layers needs less than 1 MB
 BYTES = {"F16": 2, "BF16": 2, "F32": 4}
@@ -42,7 +42,7 @@ def read_safetensors(
         copies: read into memory of our own, so that the file may go away on any system.
         allows_int8: whether numbers may be stored as int8, for a caller that knows their scale.
     """
-    shapes = _checked_shapes(path, {**BYTES, **INT8} if allows_int8 else BYTES)
+    shapes = _check_header(path, {**BYTES, **INT8} if allows_int8 else BYTES)
     check(shapes)
     try:
         with safe_open(path, framework="pt") as file:
@@ -56,14 +56,14 @@ def read_safetensors(
     return {name: tensor.float() for name, tensor in tensors.items()}
 
 
-def sizes_of_safetensors(path: Path) -> dict[str, Tensor]:
+def read_sizes(path: Path) -> dict[str, Tensor]:
     """The tensors of a file as sizes without numbers, on the device "meta": only the header is read."""
-    shapes = _checked_shapes(path, {**BYTES, **INT8})
+    shapes = _check_header(path, {**BYTES, **INT8})
     return {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
 
 
-def _checked_shapes(path: Path, num_bytes: dict[str, int]) -> dict[str, tuple[int, ...]]:
-    header, data_bytes = _header(path)
+def _check_header(path: Path, num_bytes: dict[str, int]) -> dict[str, tuple[int, ...]]:
+    header, data_bytes = _read_header(path)
     shapes = {}
     for name, entry in header.items():
         if name == "__metadata__":
@@ -88,9 +88,9 @@ def _checked_shapes(path: Path, num_bytes: dict[str, int]) -> dict[str, tuple[in
     return shapes
 
 
-def _header(path: Path) -> tuple[dict[str, Any], int]:
+def _read_header(path: Path) -> tuple[dict[str, Any], int]:
     """The header, and how many bytes follow it."""
-    with reading(path, "the header is not JSON"):
+    with explain_failures(path, "the header is not JSON"):
         check_not_pointer(path)
         size = path.stat().st_size
         with path.open("rb") as file:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from elmokit.errors import CheckpointError
+from elmokit.io.allennlp import looks_like_allennlp
 from elmokit.io.archive import MODEL_FILES, unpack
-from elmokit.io.hdf5 import looks_like_hdf5
 from elmokit.io.manylangs import looks_like_manylangs
 from elmokit.io.native import looks_like_native
 
@@ -54,17 +54,17 @@ def open_source(source: str | os.PathLike[str], *, softmax: bool = False) -> Ite
     if text in bundled_names():
         yield Folder(BUNDLED / text, "native", is_temporary=False)
         return
-    path = _existing(text)
+    path = _find_path(text)
     if path is None:
-        path = _from_hub(text, softmax=softmax)
+        path = _fetch_from_hub(text, softmax=softmax)
     if path.is_dir():
-        yield Folder(path, _family(path, [entry.name for entry in path.iterdir()]), is_temporary=False)
+        yield Folder(path, _find_family(path, [entry.name for entry in path.iterdir()]), is_temporary=False)
     elif path.suffix.lower() == ".zip":
         with tempfile.TemporaryDirectory(prefix="elmokit-", ignore_cleanup_errors=True) as temporary:
             names = unpack(path, Path(temporary))
-            folder = _model_folder(Path(temporary))
+            folder = _find_model_folder(Path(temporary))
             try:
-                yield Folder(folder, _family(folder, names), is_temporary=True)
+                yield Folder(folder, _find_family(folder, names), is_temporary=True)
             except CheckpointError as problem:
                 # The user gave the archive and never saw the folder: name what they know.
                 raise CheckpointError(str(problem).replace(str(folder), str(path))) from problem
@@ -72,9 +72,9 @@ def open_source(source: str | os.PathLike[str], *, softmax: bool = False) -> Ite
         raise CheckpointError(f"{path}: expected a folder or a .zip, found a file; give the folder that holds it")
 
 
-def _existing(text: str) -> Path | None:
+def _find_path(text: str) -> Path | None:
     if not text or "\0" in text:
-        raise CheckpointError(f"the source {text!r} is no path; {_what_a_source_is()}")
+        raise CheckpointError(f"the source {text!r} is no path; {_explain_sources()}")
     try:
         path = Path(text).expanduser()
         if path.is_dir():
@@ -82,15 +82,13 @@ def _existing(text: str) -> Path | None:
         return path if path.exists() else None
     except (OSError, RuntimeError) as problem:  # no permission, a name too long, an unknown ~user
         reason = getattr(problem, "strerror", None) or problem
-        raise CheckpointError(
-            f"the source {text!r:.200} cannot be opened: {reason}; {_what_a_source_is()}"
-        ) from problem
+        raise CheckpointError(f"the source {text!r:.200} cannot be opened: {reason}; {_explain_sources()}") from problem
 
 
-def _from_hub(text: str, *, softmax: bool) -> Path:
+def _fetch_from_hub(text: str, *, softmax: bool) -> Path:
     tried = f"{text}: no bundled model, folder or .zip has this name here"
     if HUB_ID.fullmatch(text) is None or text.lower().endswith(MODEL_FILES + (".zip",)):
-        raise CheckpointError(f"{tried}, and it is no hub id (owner/name); {_what_a_source_is()}")
+        raise CheckpointError(f"{tried}, and it is no hub id (owner/name); {_explain_sources()}")
     from huggingface_hub import snapshot_download
 
     try:
@@ -102,24 +100,24 @@ def _from_hub(text: str, *, softmax: bool) -> Path:
     except Exception as problem:  # the hub's client has a dozen kinds, and more with each version
         reason = " ".join(str(problem).split())[:200]
         raise CheckpointError(
-            f"{tried}, and the hub gave no such model ({type(problem).__name__}: {reason}); {_what_a_source_is()}"
+            f"{tried}, and the hub gave no such model ({type(problem).__name__}: {reason}); {_explain_sources()}"
         ) from problem
     return Path(folder)
 
 
-def _model_folder(folder: Path) -> Path:
+def _find_model_folder(folder: Path) -> Path:
     """An archive's own top folder, or the one folder inside it that holds everything."""
     entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
     held = [entry for entry in entries if entry.is_dir()]
     files = [entry for entry in entries if entry.suffix in MODEL_FILES and entry.suffix not in (".md", ".txt")]
-    return _model_folder(held[0]) if len(held) == 1 and not files else folder
+    return _find_model_folder(held[0]) if len(held) == 1 and not files else folder
 
 
-def _family(folder: Path, names: list[str]) -> Family:
+def _find_family(folder: Path, names: list[str]) -> Family:
     if looks_like_native(folder):
         return "native"
     # A checkpoint folder of bilm-tf also has an options.json: weights decide.
-    if any(name.endswith((".hdf5", ".h5")) for name in names) and looks_like_hdf5(folder):
+    if any(name.endswith((".hdf5", ".h5")) for name in names) and looks_like_allennlp(folder):
         return "allennlp"
     if looks_like_manylangs(folder):
         return "manylangs"
@@ -128,7 +126,7 @@ def _family(folder: Path, names: list[str]) -> Family:
             f"{folder}: expected weights as safetensors, hdf5 or ELMoForManyLangs pickles, found a TensorFlow "
             "checkpoint; docs/how-to/tensorflow-checkpoints.md says how to turn it into hdf5"
         )
-    if looks_like_hdf5(folder):
+    if looks_like_allennlp(folder):
         return "allennlp"
     found = ", ".join(sorted(names)[:8]) or "nothing"
     raise CheckpointError(
@@ -137,6 +135,6 @@ def _family(folder: Path, names: list[str]) -> Family:
     )
 
 
-def _what_a_source_is() -> str:
+def _explain_sources() -> str:
     bundled = ", ".join(bundled_names()) or "none in this version"
     return f"a source is a bundled name ({bundled}), a folder, a .zip, or a hub id (owner/name)"

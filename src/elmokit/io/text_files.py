@@ -17,11 +17,11 @@ from elmokit.text.files import open_text
 
 __all__ = [
     "check_not_pointer",
+    "explain_failures",
     "find_vocabulary",
     "read_json",
     "read_json_words",
     "read_words",
-    "reading",
     "write_words",
 ]
 
@@ -31,17 +31,17 @@ LARGEST_LIST = 512 * 2**20  # the published 793,471 words take 7 MB
 
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file."""
-    values = _json(path)
+    values = _parse_json(path)
     if not isinstance(values, dict):
-        raise CheckpointError(f"{path}: expected a JSON object {{...}}, found {_short(values)}")
+        raise CheckpointError(f"{path}: expected a JSON object {{...}}, found {_shorten(values)}")
     return values
 
 
 def read_json_words(path: Path) -> list[str]:
     """The JSON list of strings in a file."""
-    words = _json(path)
+    words = _parse_json(path)
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise CheckpointError(f"{path}: expected a JSON list of strings, found {_short(words)}")
+        raise CheckpointError(f"{path}: expected a JSON list of strings, found {_shorten(words)}")
     return words
 
 
@@ -61,10 +61,12 @@ def read_words(path: Path, *, strips: bool = False) -> list[str]:
 
 
 def write_words(path: Path, words: list[str]) -> None:
-    """Write one word a line."""
+    """Write one word per line."""
     for word in words:
         if "\n" in word:
-            raise CheckpointError(f"{path.name}: {_short(word)} holds a line break and cannot be a line of a word list")
+            raise CheckpointError(
+                f"{path.name}: {_shorten(word)} holds a line break and cannot be a line of a word list"
+            )
     path.write_bytes("".join(word + "\n" for word in words).encode("utf-8"))
 
 
@@ -90,7 +92,7 @@ def check_not_pointer(path: Path) -> None:
 
 
 @contextmanager
-def reading(path: Path, damaged: str) -> Iterator[None]:
+def explain_failures(path: Path, damaged: str) -> Iterator[None]:
     """Turn what goes wrong inside into a `CheckpointError`; `damaged` says what is amiss with contents that fail."""
     try:
         yield
@@ -104,13 +106,13 @@ def reading(path: Path, damaged: str) -> Iterator[None]:
         raise CheckpointError(f"{path}: {damaged} ({problem}); fetch it anew") from problem
 
 
-def _json(path: Path) -> Any:  # noqa: ANN401
-    with reading(path, "expected JSON, found something else"):
+def _parse_json(path: Path) -> Any:  # noqa: ANN401
+    with explain_failures(path, "expected JSON, found something else"):
         if path.stat().st_size > LARGEST_JSON:
             raise CheckpointError(f"{path}: a JSON file should be below {LARGEST_JSON // 2**20} MiB, found more")
         return json.loads(path.read_bytes().decode("utf-8-sig"))
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
