@@ -33,6 +33,6 @@ if __name__ == "__main__":
     text, vectors = str(FOLDER / "sentences.txt"), str(FOLDER / "vectors.parquet")
     Path(text).write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
     show("compare", "bank", *SENTENCES)
-    print("1 and 2 stand by a river, 3 and 4 deal with money: above layer 0, like is nearer to like.\n")
+    print("1 and 2 are river banks, 3 and 4 money banks: above layer 0, banks of the same kind are more alike.\n")
     show("predict", SENTENCES[0], "--substitutes", "bank")
     show("embed", text, "-o", vectors)
