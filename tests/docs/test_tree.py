@@ -46,6 +46,13 @@ def test_files_that_a_page_mentions_exist(page):
     assert not [name for name in mentioned if not ((ROOT / name).exists() or (PACKAGE / name).exists())]
 
 
+def test_the_one_way_rule_is_the_one_that_is_checked():
+    layers = re.search(r"^layers = \[\n(.*?)^\]", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M | re.S)
+    groups = re.findall(r'"(.*?)"', layers[1].replace("elmokit.", "").replace(" |", ","))
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert " → ".join(reversed(groups)) in " ".join(page.split())
+
+
 def test_links_of_the_documentation_lead_somewhere():
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     links = [
