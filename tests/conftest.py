@@ -7,12 +7,16 @@ import errno
 import os
 import platform
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+# Tests of several folders import `random_models` and what stands beside it.
+sys.path.insert(0, str(Path(__file__).parent / "parity"))
 
 # Triton decides when it is first imported whether its kernels run on a GPU or are interpreted, here on the CPU.
 os.environ.setdefault("TRITON_INTERPRET", "1")

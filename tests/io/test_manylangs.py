@@ -1,31 +1,18 @@
 """ELMoForManyLangs folders: what is read from them, and what is refused. (Their vectors: tests/parity.)"""
 
-import importlib.util
 import json
 import os
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from random_models import write_manylangs
 
 from elmokit.errors import CheckpointError
 from elmokit.io.manylangs import load_manylangs, looks_like_manylangs
 
 SPECIALS = ["<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>"]
-
-
-def _writer():
-    path = Path(__file__).parents[1] / "parity" / "random_models.py"
-    spec = importlib.util.spec_from_file_location("random_models_for_io", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.write_manylangs
-
-
-write_manylangs = _writer()
 
 
 @pytest.fixture

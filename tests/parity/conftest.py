@@ -1,12 +1,7 @@
-"""What the tests of this folder share: imports from beside them, and the golden vectors."""
-
-import sys
-from pathlib import Path
+"""What the tests of this folder share: the golden vectors."""
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="module")
