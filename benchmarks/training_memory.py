@@ -63,7 +63,7 @@ def peaks_of(text: Path, held_out: Path, model: Path, steps: int, workers: int) 
         "tokens-per-batch": TOKENS_PER_BATCH, "checkpoint-every": tokens // 2, "log-every": TOKENS_PER_BATCH,
         "evaluate-every": TOKENS_PER_BATCH,  # often: the largest moments are short, and are to be seen
     }  # fmt: skip
-    command = [sys.executable, "-m", "elmokit.pretrain.train", str(text), "-o", str(model)]
+    command = [sys.executable, "-m", "elmokit", "train", str(text), "-o", str(model)]
     command += [str(part) for name, value in settings.items() for part in (f"--{name}", value)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "MALLOC_ARENA_MAX": "1"})
     log = model.with_name(model.name + ".training") / "log.jsonl"

@@ -10,5 +10,5 @@ for text in "$folder"/en-train-*.txt.bz2; do
   [ -e "$tokenised" ] || { python recipes/tokenise_two_ways.py "$text" "$tokenised.tmp" && mv "$tokenised.tmp" "$tokenised"; } &
 done
 wait
-python -m elmokit.pretrain.train "$folder"/en-train-*.tok -o "$out" --recipe small --tokenised \
+python -m elmokit train "$folder"/en-train-*.tok -o "$out" --recipe small --tokenised \
   --held-out "$folder/en-heldout.tok.bz2" --held-out-tokenised --vocabulary-size 108000 "$@"

@@ -337,13 +337,13 @@ def execute(run: Run, given: argparse.Namespace, minutes: float | None) -> bool:
     folder.parent.mkdir(parents=True, exist_ok=True)
     arguments = run.arguments(given, minutes)
     if given.jobs == 0:
-        from elmokit.tasks.train import main as train
+        from elmokit.cli import main as elmo
 
-        return train(arguments) == 0
+        return elmo(["task", "train", *arguments]) == 0
     threads = str(max(1, (os.cpu_count() or 1) // given.jobs))
     environment = {"OMP_NUM_THREADS": threads, **os.environ}
     with folder.with_name(folder.name + ".log").open("w") as log:
-        command = [sys.executable, "-m", "elmokit.tasks.train", *arguments]
+        command = [sys.executable, "-m", "elmokit", "task", "train", *arguments]
         return subprocess.run(command, stdout=log, stderr=log, env=environment).returncode == 0
 
 

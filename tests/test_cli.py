@@ -244,6 +244,17 @@ def test_the_exit_code_reaches_the_shell(tmp_path):
     assert done.stdout == ""
 
 
+def test_the_module_is_the_command():
+    shown = [
+        subprocess.run([*program, "--version"], check=True, capture_output=True, text=True).stdout
+        for program in (ELMO, [sys.executable, "-m", "elmokit"])
+    ]
+    assert shown[0] == shown[1]
+    assert shown[0].startswith("elmo ")
+    done = subprocess.run([sys.executable, "-m", "elmokit", "bench", "--runs", "0"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, "elmo: asked for 0 runs: expected 1 or more\n")
+
+
 def test_a_reader_that_has_gone_is_no_error(monkeypatch):
     def gone(*_, **__):
         raise BrokenPipeError

@@ -31,7 +31,7 @@ from elmokit.commands.train import Train
 from elmokit.devices import is_out_of_memory
 from elmokit.errors import ElmoError
 
-__all__ = ["main"]
+__all__ = ["main", "parse_arguments"]
 
 COMMANDS: dict[str, type[Command]] = {
     "compare": Compare,
@@ -95,11 +95,11 @@ def _main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.stdout.write(SUMMARY + "\n")
         return 0
-    command = _parse(arguments)
+    command = parse_arguments(arguments)
     return command if isinstance(command, int) else _run(command)
 
 
-def _parse(arguments: Sequence[str]) -> Command | int:
+def parse_arguments(arguments: Sequence[str]) -> Command | int:
     """The chosen command with its options, or the exit code when there is nothing to run."""
     name, *rest = arguments
     if name not in GROUPS:
@@ -120,7 +120,8 @@ def _parse_one_of(commands: dict[str, type[Command]], arguments: Sequence[str], 
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
-            return tyro.cli(commands[name], prog=f"{program} {name}", args=rest, config=(tyro.conf.FlagCreatePairsOff,))
+            kind = commands[name].suited_to(rest)
+            return tyro.cli(kind, prog=f"{program} {name}", args=rest, config=(tyro.conf.FlagCreatePairsOff,))
     except SystemExit as stop:
         if not stop.code:
             return 0  # --help was asked for and printed
@@ -136,7 +137,7 @@ def _run(command: Command) -> int:
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
-        warn(f"stopped{HINTS.get(type(command), '')}")
+        warn(f"stopped{next((hint for kind, hint in HINTS.items() if isinstance(command, kind)), '')}")
         return INTERRUPTED
     except Exception as problem:
         if command.debug:

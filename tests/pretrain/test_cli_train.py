@@ -1,18 +1,18 @@
-"""`elmo train` and its plain twin: the same settings, the same reading of values, one line when something is wrong."""
+"""`elmo train`: its settings, their reading and their help, one line when something is wrong."""
 
 from __future__ import annotations
 
+import re
 import resource
 import subprocess
 import sys
 
 import pytest
 
-from elmokit.cli import main
+from elmokit.cli import main, parse_arguments
+from elmokit.commands.train import Train, change_recipe, train_settings
 from elmokit.errors import ConfigError
-from elmokit.pretrain.arguments import configured, parsed, settings
 from elmokit.pretrain.recipes import recipe_named
-from elmokit.pretrain.train import main as plain_main
 
 TINY = [
     "--recipe",
@@ -59,7 +59,7 @@ def test_help_is_quick_needs_no_torch_and_explains_every_setting():
     assert seconds < 0.5
     assert done.stdout.splitlines()[-1] == "[]"
     assert "Example: elmo train " in done.stdout
-    for setting in settings():
+    for setting in train_settings():
         assert len(setting.help) > 10
         assert f"{setting.option} " in done.stdout
 
@@ -111,23 +111,44 @@ def test_ctrl_c_says_how_to_go_on(texts, tmp_path, capsys, monkeypatch):
     assert "the same command goes on from its last checkpoint" in one_line_of(capsys)
 
 
-def test_the_plain_command_reads_the_same_settings(texts, tmp_path, monkeypatch, capsys):
-    arguments = [str(texts[0]), "-o", "model", "--tokens", "1e6", "--lstm.residual", "no", "--lstm.cell-clip", "3"]
-    config, options = parsed([*arguments, "--characters.filters", "[[1, 8]]", "--held-out", "a", "b"])
-    assert config == configured(
-        "small", {"tokens": "1_000_000", "lstm.residual": "no", "lstm.cell_clip": "3", "characters.filters": "[[1,8]]"}
-    )
+def test_settings_are_read_from_text(texts, tmp_path, monkeypatch, capsys):
+    arguments = ["train", str(texts[0]), "-o", "model", "--tokens", "1e6", "--lstm.residual", "no"]
+    more = ["--lstm.cell-clip", "3", "--characters.filters", "[[1, 8]]", "--held-out", "a", "b"]
+    command = parse_arguments([*arguments, *more])
+    assert isinstance(command, Train)
+    config = change_recipe(command.recipe, command.settings)
     assert (config.tokens, config.model.lstm.residual, config.model.lstm.cell_clip) == (1_000_000, False, 3.0)
     assert config.model.characters is not None and config.model.characters.filters == ((1, 8),)
-    assert options["held_out"] == ["a", "b"] and options["destination"] == "model"
+    assert command.held_out == ("a", "b") and str(command.destination) == "model"
     monkeypatch.chdir(tmp_path)
-    assert plain_main([str(texts[0]), "-o", "model", "--tokenised", *TINY]) == 0
-    assert plain_main([str(texts[0]), "-o", "model", "--tokenised", *TINY, "--dropout", "0.3"]) == 2
+    assert main(["train", str(texts[0]), "-o", "model", "--tokenised", *TINY]) == 0
+    assert main(["train", str(texts[0]), "-o", "model", "--tokenised", *TINY, "--dropout", "0.3"]) == 2
     assert "another dropout" in capsys.readouterr().err
 
 
 def test_none_is_a_value_where_nothing_may_stand():
-    assert configured("bilm_tf", {"lstm.cell_clip": "none"}).model.lstm.cell_clip is None
+    assert change_recipe("bilm_tf", {"lstm.cell_clip": "none"}).model.lstm.cell_clip is None
     with pytest.raises(ConfigError, match="expected"):
-        configured("bilm_tf", {"dropout": "none"})
-    assert configured("tiny_cpu", {name.name: None for name in settings()}) == recipe_named("tiny_cpu")
+        change_recipe("bilm_tf", {"dropout": "none"})
+    assert change_recipe("tiny_cpu", {}) == recipe_named("tiny_cpu")
+
+
+@pytest.mark.parametrize("asked", [["--recipe", "tiny_cpu"], ["--recipe=tiny_cpu"]])
+def test_help_shows_the_values_of_the_recipe(asked, capsys):
+    assert main(["train", *asked, "--help"]) == 0
+    assert "(tiny_cpu: 3000000)" in " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert main(["train", "--help"]) == 0
+    assert "(small: 1000000000)" in " ".join(capsys.readouterr().out.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("command", [("train",), ("train", "--recipe", "tiny_cpu"), ("task", "train")])
+def test_help_is_whole_without_docstrings(command):
+    """`-OO` drops docstrings, and Python 3.13 moves them to the left: no option may lose its explanation."""
+    asked = [sys.executable, "-OO", "-m", "elmokit", *command, "--help"]
+    shown = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+    entries = re.split(r"\n│ (?=-)", shown)[1:]
+    assert len(entries) > 20
+    for entry in entries:
+        option, *words = entry.replace("│", " ").split("╰")[0].split()
+        told = re.sub(r"\([^()]*\)$", "", " ".join(words))  # without its default
+        assert len(told.split()) > 2, f"{option} has no explanation"

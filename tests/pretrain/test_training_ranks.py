@@ -74,7 +74,7 @@ def test_torchrun_trains(texts, tmp_path):
         "0",
         "--rdzv-backend",
     ]
-    command += ["c10d", "--rdzv-endpoint", "localhost:0", "-m", "elmokit.pretrain.train", str(texts[0]), "--tokenised"]
+    command += ["c10d", "--rdzv-endpoint", "localhost:0", "-m", "elmokit", "train", str(texts[0]), "--tokenised"]
     command += ["--workers", "1", "-o", str(tmp_path / "model"), *settings.split()]
     done = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=120

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elmokit.cli import main
 from elmokit.config import ElmoConfig
 from elmokit.errors import ConfigError, InputError
 from elmokit.model import Elmo
@@ -16,7 +17,7 @@ from elmokit.tasks.data import Problems
 from elmokit.tasks.data.squad import Passage, QuestionExample
 from elmokit.tasks.layer_store import TaskElmo
 from elmokit.tasks.network.inputs import WordInputs
-from elmokit.tasks.train import main, train_model
+from elmokit.tasks.train import train_model
 from elmokit.text.segmenters import RuleSegmenter
 
 NAMES = ["Ann", "Bob", "Cleo", "Dan", "Eve", "Finn"]
@@ -169,9 +170,9 @@ def test_from_files_to_a_model(tmp_path, capsys):
     path.write_text(json.dumps({"data": [{"paragraphs": entries}]}))
     arguments = ["answer", "--train", str(path), "--dev", str(path), "-o", str(tmp_path / "out"), "--epochs", "1"]
     own = ["--set", "hidden=4", "--set", "places=marked"]
-    assert main([*arguments, *own]) == 2
+    assert main(["task", "train", *arguments, *own]) == 2
     assert "data[0].paragraphs[0].qas[0]: the answer" in capsys.readouterr().err
-    assert main([*arguments, *own, "--skip-bad"]) == 0
+    assert main(["task", "train", *arguments, *own, "--skip-bad"]) == 0
     model = load_task(tmp_path / "out", device="cpu")
     assert (model.config.hidden, model.config.places, model.config.inputs.elmo_at) == (4, "marked", "both")
     assert json.loads((tmp_path / "out" / "results.json").read_text())["num_train"] == 3

@@ -1,4 +1,4 @@
-"""`elmo task` and `python -m elmokit.tasks.train`: files in, a model and predictions out, and bad input."""
+"""`elmo task`: files in, a model and predictions out, and bad input."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from elmokit.cli import main
-from elmokit.tasks.train import main as train_main
+from elmokit.commands.task import task_settings
 
 NAMES = "Ann I-PER\nLee I-PER\nwent O\nto O\nRome I-LOC\n\nthey O\nleft O\nOslo I-LOC\n\nBob I-PER\nslept O\n"
 QUICK = ["--epochs", "12", "--learning-rate", "0.02", "--set", "hidden=12", "dropout=0.1", "num-layers=1"]
@@ -54,12 +54,13 @@ def test_train_evaluate_predict(desk, capsys, monkeypatch, random_model):
     assert json.loads(capsys.readouterr().out) == ["B-PER", "I-PER", "O", "O", "B-LOC"]
 
 
-def test_results_alone_and_no_tyro(desk):
-    code = "import sys; sys.modules['tyro'] = None; from elmokit.tasks.train import main; sys.exit(main(sys.argv[1:]))"
-    arguments = ["tag", "--train", "train.conll", "--dev", "train.conll", "-o", "run", "--results-only"]
-    command = [sys.executable, "-c", code, *arguments, "--epochs", "1", "--set", "hidden=4", "--share", "0.4"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert set(json.loads(done.stdout)) == {"dev", "test", "seconds"}
+def test_results_alone(desk, capsys):
+    """Options may be given again, as a table of many runs does: the last counts, and `--set` adds up."""
+    more = ["--results-only", "--elmo", "none", "--set", "hidden=4", "--set", "num-layers=1", "--share", "0.9"]
+    assert main(task_train(*more, "--epochs", "9", "--epochs", "1", "--share", "0.4", "-o", "run")) == 0
+    assert "run: epoch 1 of 1 was the best" in capsys.readouterr().out
+    config = json.loads((desk / "run/results.json").read_text(encoding="utf-8"))["config"]
+    assert (config["hidden"], config["num_layers"]) == (4, 1)
     assert [path.name for path in (desk / "run").iterdir()] == ["results.json"]
     assert json.loads((desk / "run/results.json").read_text(encoding="utf-8"))["num_train"] == 1
 
@@ -93,7 +94,6 @@ def test_bad_input_is_one_line(more, code, message, desk, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) <= 2
     assert __import__("re").search(message, lines[-1])
-    assert train_main(["tag", "--device", "cpu", *flat]) == code
     assert not (desk / "names").exists()
 
 
@@ -140,6 +140,9 @@ def test_help_needs_no_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "[]"
+    for setting in task_settings():
+        assert len(setting.help) > 10
+        assert f"{setting.option} " in done.stdout
 
 
 def test_text_to_predict_for_is_needed(desk, capsys):

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from elmokit.tasks.arguments import parsed
+from elmokit.cli import parse_arguments
+from elmokit.commands.task import TaskTrain, change_task
 
 RECIPE = Path(__file__).parents[2] / "recipes/task_tables.py"
 PLAN = RECIPE.with_name("task_tables_plan.txt")
@@ -141,7 +142,9 @@ def test_the_plan_holds_every_run(tables, tmp_path):
     assert set(tables.planned(given)) <= set(planned)
     for run in planned:
         share = run.variant.partition("-share-")[2]
-        _, training, _ = parsed(run.arguments(given))
+        command = parse_arguments(["task", "train", *run.arguments(given)])
+        assert isinstance(command, TaskTrain)
+        _, training = change_task(command.task, command.settings)
         assert training.share == float(share or 1), run
         assert not share or (training.epochs, training.batch_size) == tables.SHARE_OPTIONS[share]
 

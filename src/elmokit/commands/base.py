@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import tyro
 
-from elmokit.settings import Setting
-
-__all__ = ["DEFAULT_MODEL", "Command", "Model", "Precision", "option_of", "say", "warn"]
+__all__ = ["DEFAULT_MODEL", "Command", "Model", "Precision", "say", "warn"]
 
 DEFAULT_MODEL = "en-small"
 
@@ -36,20 +35,14 @@ class Command(ABC):
     debug: bool = False
     """Show the full traceback when something goes wrong."""
 
+    @classmethod
+    def suited_to(cls, arguments: Sequence[str]) -> type[Command]:
+        """The command for these arguments; one of them may decide about the defaults of others."""
+        return cls
+
     @abstractmethod
     def run(self) -> None:
         """Do the work; a problem is raised, never printed."""
-
-
-def option_of(setting: Setting, *, hint: str) -> tuple[str, Any, Any]:
-    """A setting as a field of a command, read as text and `None` unless given; the hint tells its usual value."""
-    about = tyro.conf.arg(
-        name=setting.name.replace("_", "-"),
-        metavar=setting.metavar,
-        help=setting.help[0].upper() + setting.help[1:],
-        help_behavior_hint=f"({hint})",
-    )
-    return setting.name.replace(".", "_of_"), Annotated[str | None, about], field(default=None)
 
 
 def say(text: str = "") -> None:

@@ -1,32 +1,33 @@
 """`elmo task train | evaluate | predict`: task models over word vectors and ELMo.
 
 Labelled files arrive and a task model leaves; or a task model and text arrive and predictions leave. The work is in
-`elmokit.tasks`; the settings and their explanations are those of `tasks.arguments`.
+`elmokit.tasks`. Settings of the inputs and of the training are options (`--elmo-at both`, `--epochs 20`); those of one
+task's own model are given as `--set name=value` (`--set hidden=100`), since each task has others.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field, make_dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, option_of, say, warn
-from elmokit.settings import Setting
-from elmokit.tasks import TASKS
-from elmokit.tasks.arguments import common_settings, configured
-from elmokit.tasks.config import TaskConfig, TrainingConfig
+from elmokit.commands.base import DEFAULT_MODEL, Command, say, warn
+from elmokit.commands.settings import Setting, find_settings, make_options, replace_fields, show_value
+from elmokit.errors import ConfigError
+from elmokit.tasks import TASKS, task_named
+from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig
 
 if TYPE_CHECKING:
     from elmokit.tasks.base import TaskModel
     from elmokit.tasks.data import Example
     from elmokit.text.segmenters import Word
 
-__all__ = ["TASK_COMMANDS", "TASK_SUMMARY"]
+__all__ = ["TASK_COMMANDS", "TASK_SUMMARY", "change_task", "task_settings"]
 
 TASK_SUMMARY = """Task models over word vectors and ELMo.
 
@@ -49,23 +50,50 @@ Device = Annotated[
 ElmoAgain = Annotated[str | None, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="(default: as it was trained)")]
 
 
-def _shown(setting: Setting) -> str:
-    """The usual value, as it would be written on the command line; tasks may have their own."""
+def task_settings() -> list[Setting]:
+    """What every task can be told about its inputs and its training.
+
+    Example:
+        >>> [setting.option for setting in task_settings()][:3]
+        ['--vectors', '--train-vectors', '--character-filters']
+    """
+    return find_settings(InputConfig) + find_settings(TrainingConfig)
+
+
+def change_task(task: str, given: Mapping[str, str], own: Iterable[str] = ()) -> tuple[TaskConfig, TrainingConfig]:
+    """The settings of a task's model and of its training, some of them replaced.
+
+    Arguments:
+        task: its name.
+        given: text by the names of `task_settings`.
+        own: `name=value` for settings of the task's own model.
+
+    Example:
+        >>> config, training = change_task("tag", {"epochs": "5"}, ["hidden=100"])
+        >>> config.hidden, training.epochs
+        (100, 5)
+    """
+    kind = task_named(task)
+    settings = {setting.name: setting for setting in find_settings(kind.Config, leaves_out=("inputs",))}
+    values = {}
+    for text in own:
+        name, equals, value = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or name not in settings:
+            known = ", ".join(f"{setting.name}={setting.metavar}" for setting in settings.values())
+            raise ConfigError(f"--set {text!r}: the task {task} can be told {known}")
+        values[name] = value.strip()
+    config = replace_fields(kind.Config(), values)
+    return replace(config, inputs=replace_fields(config.inputs, given)), replace_fields(kind.training_config, given)
+
+
+def _hint(setting: Setting) -> str:
+    """The usual value of a setting; tasks may have their own."""
     if setting.name == "elmo":
-        return DEFAULT_MODEL
+        return f"default: {DEFAULT_MODEL}"
     part = TaskConfig().inputs if hasattr(TaskConfig().inputs, setting.name) else TrainingConfig()
-    value = getattr(part, setting.name)
-    shown = (
-        {True: "yes", False: "no", None: "none"}.get(value, str(value))
-        if not isinstance(value, float)
-        else f"{value:g}"
-    )
-    return shown if setting.name in ("vectors", "seed", "share") or setting.choices else f"{shown} or the task's own"
-
-
-OPTIONS = [option_of(setting, hint=f"default: {_shown(setting)}") for setting in common_settings()]
-Settings: Any = make_dataclass("Settings", OPTIONS, frozen=True)
-Settings.__doc__ = "What a word is known by, and how the model learns."
+    is_the_same = setting.name in ("vectors", "seed", "share") or bool(setting.choices)
+    return f"default: {show_value(getattr(part, setting.name))}" + ("" if is_the_same else " or the task's own")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +116,10 @@ class TaskTrain(Command):
     """Labelled examples that are scored once, at the end."""
     destination: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="DIR")]
     """Where the task model goes: a new folder, or one of an earlier task model."""
-    set: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE...", help_behavior_hint="")] = ()
+    set: Annotated[
+        tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]],
+        tyro.conf.arg(metavar="NAME=VALUE...", help_behavior_hint=""),
+    ] = ()
     """Settings of the task's own model, such as hidden=100; a wrong name shows all there are."""
     layers_folder: MaybeFile = None
     """Where ELMo's layers are kept for the next run; elmo-layers beside DIR unless told."""
@@ -96,15 +127,15 @@ class TaskTrain(Command):
     """Where to compute."""
     skip_bad: bool = False
     """Leave out what cannot be used in the files, and say how much that was."""
-    settings: tyro.conf.OmitArgPrefixes[Settings] = field(default_factory=Settings)  # pyright: ignore[reportInvalidTypeForm]
+    results_only: bool = False
+    """Write results.json alone and no model, for experiments of many runs."""
+    settings: make_options(task_settings(), _hint) = field(default_factory=dict)  # pyright: ignore[reportInvalidTypeForm]
     """What a word is known by, and how the model learns."""
 
     def run(self) -> None:
-        """Train, telling how it goes."""
-        given = {setting.name: getattr(self.settings, setting.name) for setting in common_settings()}
-        if given["elmo"] is None:
-            given["elmo"] = DEFAULT_MODEL
-        config, training = configured(self.task, given, self.set)
+        """Train and report progress."""
+        own = [text for texts in self.set for text in texts]
+        config, training = change_task(self.task, {"elmo": DEFAULT_MODEL, **self.settings}, own)
         from elmokit.tasks.train import train
 
         results = train(
@@ -118,6 +149,7 @@ class TaskTrain(Command):
             layers_folder=self.layers_folder,
             device=self.device,
             skip_bad=self.skip_bad,
+            results_only=self.results_only,
             report=warn,
             progress=True,
         )

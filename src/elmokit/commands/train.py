@@ -1,42 +1,63 @@
 """`elmo train`: raw text in, a model out.
 
-Files of text arrive; a model folder leaves, and beside it a folder from which a stopped run goes on. The work is
-`pretrain.train`; the settings, their explanations and the reading of their values are those of `pretrain.arguments`.
+Files of text arrive; a model folder leaves, and beside it a folder from which a stopped run continues. The work is
+`pretrain.train`; the settings are the fields of a `TrainConfig`, and a recipe decides about those that are not given.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field, make_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, make_dataclass, replace
 from functools import reduce
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from elmokit.commands.base import Command, option_of
-from elmokit.pretrain.arguments import configured, settings
-from elmokit.pretrain.recipes import RECIPES
-from elmokit.settings import Setting
+from elmokit.commands.base import Command
+from elmokit.commands.settings import Setting, find_settings, make_options, replace_fields, show_value
+from elmokit.config import CharConfig, LstmConfig
+from elmokit.pretrain.recipes import RECIPES, TrainConfig, recipe_named
 
-__all__ = ["Train"]
-
+__all__ = ["Train", "change_recipe", "train_settings"]
 
 DEFAULT_RECIPE = "small"
+MODEL_PARTS = {"characters": CharConfig, "lstm": LstmConfig}
 
 
-def _shown(setting: Setting) -> str:
-    """The default recipe's value, as it would be written on the command line."""
-    config = RECIPES[DEFAULT_RECIPE]()
-    value = reduce(getattr, setting.name.split("."), config.model if "." in setting.name else config)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return json.dumps(value) if isinstance(value, tuple) else str(value).lower()
+def train_settings() -> list[Setting]:
+    """All that a recipe decides and an option can change, in the order of their definition.
+
+    Example:
+        >>> [setting.option for setting in train_settings()][:3]
+        ['--input', '--vocabulary-size', '--min-count']
+    """
+    found = find_settings(TrainConfig, leaves_out=("model",))
+    return found + [each for name, part in MODEL_PARTS.items() for each in find_settings(part, prefix=f"{name}.")]
 
 
-OPTIONS = {setting.name: option_of(setting, hint=f"{DEFAULT_RECIPE}: {_shown(setting)}") for setting in settings()}
-Settings: Any = make_dataclass("Settings", OPTIONS.values(), frozen=True)
-Settings.__doc__ = "The settings of a TrainConfig and of its model, as text."
+def change_recipe(recipe: str, given: Mapping[str, str]) -> TrainConfig:
+    """A recipe with some settings replaced, whose values are given as text.
+
+    Example:
+        >>> change_recipe("tiny_cpu", {"tokens": "1e6", "lstm.cell_dim": "128"}).model.lstm.cell_dim
+        128
+    """
+    config = recipe_named(recipe)
+    parts = {part: replace_fields(getattr(config.model, part), given, prefix=f"{part}.") for part in MODEL_PARTS}
+    return replace_fields(replace(config, model=replace(config.model, **parts)), given)
+
+
+def _options_with(recipe: str) -> Any:  # noqa: ANN401
+    """The options of the settings, which show this recipe's values."""
+    config = recipe_named(recipe)
+
+    def hint(setting: Setting) -> str:
+        owner = config.model if "." in setting.name else config
+        return f"{recipe}: {show_value(reduce(getattr, setting.name.split('.'), owner))}"
+
+    return make_options(train_settings(), hint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +65,8 @@ class Train(Command):
     """Train a model on text, from nothing to a folder that every other command takes.
 
     The text is split into sentences and words, encoded once, and read as often as --tokens asks. The model appears in
-    DIR at the end; DIR.training holds the encoded text, the log and the checkpoints. A run that was stopped goes on
-    with the same command. torchrun --nproc-per-node N -m elmokit.pretrain.train shares the work among N processes.
+    DIR at the end; DIR.training holds the encoded text, the log and the checkpoints. The same command continues a run
+    that was stopped. torchrun --nproc-per-node N -m elmokit train … divides the work among N processes.
 
     Example: elmo train wiki-*.txt.gz -o my-model --recipe tiny_cpu --held-out other.txt
     """
@@ -61,7 +82,7 @@ class Train(Command):
     start_from: Annotated[
         str | None, tyro.conf.arg(name="from", metavar="SOURCE", help_behavior_hint="(default: nothing)")
     ] = None
-    """A model to go on from, of any family; its sizes are kept, and its output layer where words are shared."""
+    """A model to continue from, of any family; its sizes are kept, and its output layer where words are shared."""
     vectors: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """Word vectors (GloVe or word2vec text, packed or not) for the table of a model of words to begin with."""
     held_out: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEXT...")] = ()
@@ -73,7 +94,7 @@ class Train(Command):
     minutes: Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="(default: until it is done)")] = (
         None
     )
-    """Stop with a checkpoint after so many minutes; the same command goes on."""
+    """Stop with a checkpoint after so many minutes; the same command continues."""
     workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all cores)")] = None
     """Processes that split the text into words."""
     device: Annotated[
@@ -83,13 +104,22 @@ class Train(Command):
     """Where to compute."""
     tensorboard: bool = False
     """Also write the log for TensorBoard, to DIR.training/tensorboard."""
-    settings: tyro.conf.OmitArgPrefixes[Settings] = field(default_factory=Settings)  # pyright: ignore[reportInvalidTypeForm]
+    settings: _options_with(DEFAULT_RECIPE) = field(default_factory=dict)  # pyright: ignore[reportInvalidTypeForm]
     """What is computed: each replaces what the recipe says. --characters.… and --lstm.… are the model's sizes."""
 
+    @classmethod
+    def suited_to(cls, arguments: Sequence[str]) -> type[Command]:
+        """The command that shows the values of the recipe among the arguments."""
+        words = [part for argument in arguments for part in argument.split("=", 1)]
+        named = [value for option, value in pairwise(words) if option == "--recipe" and value in RECIPES]
+        if not named:
+            return cls
+        settings = ("settings", _options_with(named[-1]), field(default_factory=dict))
+        return make_dataclass("TrainWithRecipe", [settings], bases=(cls,), frozen=True, kw_only=True)
+
     def run(self) -> None:
-        """Train, telling how it goes."""
-        given = {name: getattr(self.settings, option) for name, (option, _, _) in OPTIONS.items()}
-        config = configured(self.recipe, given)
+        """Train and report progress."""
+        config = change_recipe(self.recipe, self.settings)
         from elmokit.pretrain.train import train
 
         train(

@@ -1,7 +1,7 @@
 """Recipes: functions that return a complete, typed description of a training run.
 
 A `TrainConfig` holds everything that decides what a run computes; where its text lies and where its model goes is said
-to `train` itself. `elmo train --recipe small --dropout 0.05` takes a recipe and replaces fields of it (`arguments.py`).
+to `train` itself. `elmo train --recipe small --dropout 0.05` takes a recipe and replaces fields of it.
 Nothing heavy is imported here, so that the command can explain every field at once.
 """
 

@@ -1,6 +1,6 @@
 """Training, one story from top to bottom: text → encoded corpus → batches → steps → a model folder.
 
-    PYTHONPATH=src python -m elmokit.pretrain.train TEXT… -o DIR [--recipe small] [--field value]…
+    elmo train TEXT… -o DIR [--recipe small] [--field value]…
 
 The model appears in DIR, complete, at the end. Until then, and afterwards for whoever wants to look, `DIR.training`
 holds the encoded text, `log.jsonl` (a line now and then) and the last two checkpoints. Called again with the same
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 
 import torch
 
-from elmokit.errors import ConfigError, ElmoError, OutputError, TrainingError
+from elmokit.errors import ConfigError, OutputError, TrainingError
 from elmokit.io.atomic import replace_text
 from elmokit.io.text_files import read_json
 from elmokit.pretrain.corpus.encoded import EncodedCorpus
@@ -227,20 +226,3 @@ def _keep_config(folder: Path, settings: dict[str, Any], model_folder: Path) -> 
     except OSError as problem:
         raise OutputError(f"{folder} cannot be written: {problem.strerror or problem}") from problem
     return changed
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Train as these arguments say; gives the exit code."""
-    from elmokit.pretrain.arguments import parsed
-
-    try:
-        config, options = parsed(arguments)
-        train(options.pop("texts"), options.pop("destination"), config, **options)
-    except ElmoError as problem:
-        sys.stderr.write(f"elmokit: {' '.join(str(problem).split())}\n")
-        return 2 if isinstance(problem, ValueError) else 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -30,7 +30,7 @@ from tqdm import tqdm
 
 import elmokit
 from elmokit.devices import find_device
-from elmokit.errors import ElmoError, InputError, OutputError, TrainingError
+from elmokit.errors import InputError, OutputError, TrainingError
 from elmokit.io.atomic import new_folder
 from elmokit.tasks import task_named
 from elmokit.tasks.base import FILES, TaskModel, like_sizes
@@ -40,7 +40,7 @@ from elmokit.tasks.layer_store import LayerStore, open_elmo
 from elmokit.tasks.network.inputs import WordInputs
 from elmokit.tasks.optimiser import TaskOptimiser
 
-__all__ = ["Results", "main", "draw_part", "read_examples", "train", "train_model"]
+__all__ = ["Results", "draw_part", "read_examples", "train", "train_model"]
 
 USES = {"train": "learn from", "dev": "choose by", "test": "test on"}
 Paths = str | PathLike[str]
@@ -373,24 +373,3 @@ def _draw_batches(sizes: Sequence[int], config: TrainingConfig, epoch: int) -> l
     batches = list(like_sizes(noisy, batch_size=config.batch_size, batch_words=config.batch_words))
     drawn.shuffle(batches)
     return batches
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Train as these arguments say; gives the exit code."""
-    from elmokit.tasks.arguments import parsed
-
-    def report(line: str) -> None:
-        sys.stderr.write(line + "\n")
-
-    try:
-        config, training, options = parsed(arguments)
-        results = train(options.pop("task"), config=config, training=training, report=report, **options)
-    except (ElmoError, MemoryError) as problem:
-        sys.stderr.write(f"elmokit: {' '.join(str(problem).split())}\n")
-        return 2 if isinstance(problem, ValueError) else 1
-    sys.stdout.write(json.dumps({"dev": results.dev, "test": results.test, "seconds": results.seconds}) + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,8 +7,8 @@ from typing import Literal
 
 import pytest
 
+from elmokit.commands.settings import find_settings, read_value
 from elmokit.errors import ConfigError
-from elmokit.settings import read_value, settings_of
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Things:
     """Several."""
 
 
-SETTINGS = {setting.name: setting for setting in settings_of(Things)}
+SETTINGS = {setting.name: setting for setting in find_settings(Things)}
 
 
 def test_explanations_stand_below_the_fields():
@@ -40,7 +40,7 @@ def test_explanations_stand_below_the_fields():
     assert SETTINGS["bound"].help == "Numbers."
     assert SETTINGS["kind"].help == "a or b."
     assert [setting.metavar for setting in SETTINGS.values()] == ["N", "X", "X|none", "yes|no", "a|b", "TEXT", "JSON"]
-    assert [setting.name for setting in settings_of(Things, leaves_out=("count",))][0] == "rate"
+    assert [setting.name for setting in find_settings(Things, leaves_out=("count",))][0] == "rate"
 
 
 GOOD = [
