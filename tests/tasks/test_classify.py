@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from elmokit.errors import ConfigError, InputError
-from elmokit.tasks.classify import Classifier, ClassifyConfig
+from elmokit.tasks.classify import Classifier, ClassifyConfig, _attend_to_itself
 from elmokit.tasks.config import InputConfig, TrainingConfig
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.tables import LabelledSentence
@@ -43,6 +43,16 @@ def test_padding_changes_nothing(attends):
     for example, prediction in zip(EXAMPLES, together, strict=False):
         assert model.predict([example])[0]["probabilities"] == pytest.approx(prediction["probabilities"], abs=1e-5)
     assert all(sum(each["probabilities"].values()) == pytest.approx(1) for each in together)
+
+
+def test_attention_compares_each_word_with_all_others():
+    """By hand: the weights are the softmax of scaled dot products, and padding has none."""
+    words = torch.tensor([[[2.0, 0.0], [0.0, 2.0], [9.0, 9.0]]])
+    found = _attend_to_itself(words, torch.tensor([[True, True, False]]))
+    like, unlike = torch.tensor([4 / 2**0.5, 0.0]).softmax(0).tolist()
+    assert found[0, 0].tolist() == pytest.approx([2 * like, 2 * unlike])
+    assert found[0, 1].tolist() == pytest.approx([2 * unlike, 2 * like])
+    assert classifier(attends=False).integrator is None  # the biLSTM over what was found
 
 
 def test_what_it_shows():

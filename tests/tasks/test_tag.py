@@ -14,7 +14,7 @@ from elmokit.tasks.data import Problems
 from elmokit.tasks.data.columns import TaggedSentence
 from elmokit.tasks.network.inputs import WordInputs
 from elmokit.tasks.scores.spans import spans_of, to_iobes
-from elmokit.tasks.tag import TagConfig, Tagger
+from elmokit.tasks.tag import TagConfig, Tagger, _to_iob2
 from elmokit.tasks.train import train_model
 from elmokit.text.segmenters import RuleSegmenter
 
@@ -51,7 +51,8 @@ def test_it_learns_names(use_crf, tmp_path):
 
 def test_names_without_kinds():
     names = [
-        TaggedSentence(words=each.words, labels=tuple(label[:1] for label in to_iob2(each.labels))) for each in NAMES
+        TaggedSentence(words=each.words, labels=tuple(label[:1] for label in _to_iob2(to_iobes(each.labels))))
+        for each in NAMES
     ]
     model = tagger(names)
     assert (model.metric, model.labels) == ("f1", ["O", "B", "I", "E", "S"])
@@ -59,10 +60,6 @@ def test_names_without_kinds():
     assert train_model(model, names, names, config=config, device="cpu").dev == {"f1": 1, "precision": 1, "recall": 1}
     assert model.predict(names[:1]) == [["B", "I", "O", "O", "B"]]
     assert model.show(names[0], ["B", "I", "O", "O", "B"]) == "[Ann Lee] went to [Rome]"
-
-
-def to_iob2(tags):
-    return [{"E": "I", "S": "B"}.get(tag[0], tag[0]) + tag[1:] for tag in to_iobes(tags)]
 
 
 def test_it_learns_classes_of_words():
@@ -106,6 +103,17 @@ def test_the_loss_is_that_of_the_whole_sequence():
         total = torch.logsumexp(total.unsqueeze(1) + follow, 0) + logits[0, place]
     total = torch.logsumexp(total + end, 0)
     assert model.loss([sentence]).item() == pytest.approx((total - score).item(), rel=1e-4)
+
+
+def test_without_a_crf_each_word_is_classified_alone():
+    model = tagger(NAMES, use_crf=False).eval()
+    assert model.crf is None
+    logits, _ = model._logits([NAMES[0]])
+    numbers = torch.tensor([model.labels.index(label) for label in to_iobes(NAMES[0].labels)])
+    expected = torch.nn.functional.cross_entropy(logits[0], numbers)
+    assert model.loss([NAMES[0]]).item() == pytest.approx(expected.item(), rel=1e-5)
+    best = [model.labels[number] for number in logits[0].argmax(-1)]
+    assert model.predict([NAMES[0]]) == [_to_iob2(best)]
 
 
 def test_labels_that_were_never_seen():

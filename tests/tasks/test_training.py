@@ -16,7 +16,7 @@ from elmokit.tasks.config import InputConfig, TrainingConfig
 from elmokit.tasks.data.tables import LabelledSentence
 from elmokit.tasks.layer_store import open_elmo
 from elmokit.tasks.network.inputs import WordInputs
-from elmokit.tasks.optimiser import TaskOptimiser
+from elmokit.tasks.optimiser import TaskOptimiser, slanted_triangle
 from elmokit.tasks.train import draw_part, train_model
 
 QUICK = TrainingConfig(epochs=8, learning_rate=0.02, batch_size=8)
@@ -84,14 +84,60 @@ def test_the_generator_of_the_caller_is_left_alone():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"average": 0.5, "schedule": "constant"}, {"schedule": "slanted"}, {"schedule": "constant", "clip_norm": 0}],
-)
-def test_other_ways_to_learn(changes):
-    config = TrainingConfig(epochs=15, learning_rate=0.02, batch_size=4, **changes)
-    results = train_model(classifier(), EXAMPLES, EXAMPLES, config=config, device="cpu")
-    assert results.dev["accuracy"] >= 0.75
+def optimiser(model: Classifier, *, steps_per_epoch: int = 1, **settings) -> TaskOptimiser:
+    return TaskOptimiser(model, TrainingConfig(**settings), steps_per_epoch=steps_per_epoch)
+
+
+def test_the_running_average_of_the_weights_is_what_is_scored():
+    model = classifier()
+    averaging = optimiser(model, average=0.3, learning_rate=0.1)
+    expected = averaging.copy_weights()
+    for step in range(1, 8):
+        averaging.step(model.loss(EXAMPLES))
+        kept = min(0.3, step / (10 + step))  # the first steps are forgotten soon
+        expected = [kept * old + (1 - kept) * new for old, new in zip(expected, averaging.copy_weights(), strict=True)]
+    last = averaging.copy_weights()
+    with averaging.averaged_weights():
+        torch.testing.assert_close(averaging.copy_weights(), expected)
+    torch.testing.assert_close(averaging.copy_weights(), last, rtol=0, atol=0)
+    plain = optimiser(model)
+    with plain.averaged_weights():
+        torch.testing.assert_close(plain.copy_weights(), last, rtol=0, atol=0)
+
+
+def test_schedules_move_the_rate():
+    model = classifier()
+    slanted = optimiser(model, schedule="slanted", learning_rate=0.1, epochs=20)
+    rates = []
+    for _ in range(20):
+        slanted.step(model.loss(EXAMPLES))
+        rates.append(slanted.rate)
+    assert rates == pytest.approx([0.1 * slanted_triangle(step, 20) for step in range(1, 21)])
+    assert max(rates) == rates[1] == pytest.approx(0.1) and rates[-1] == pytest.approx(0.1 / 32)
+    constant = optimiser(model, schedule="constant", learning_rate=0.1, plateau=1)
+    constant.end_epoch(epochs_since_best=5)
+    constant.step(model.loss(EXAMPLES))
+    assert constant.rate == 0.1
+
+
+@pytest.mark.parametrize(("clip_norm", "expected"), [(0.0, None), (0.5, 0.5)])
+def test_gradients_are_clipped_together(clip_norm, expected):
+    model = classifier().eval()
+    loss = 100 * model.loss(EXAMPLES)
+    free = torch.autograd.grad(loss, [weight for weight in model.parameters() if weight.requires_grad])
+    norm = torch.stack([gradient.norm() for gradient in free]).norm().item()
+    optimiser(model, clip_norm=clip_norm).step(100 * model.loss(EXAMPLES))
+    clipped = torch.stack([weight.grad.norm() for weight in model.parameters() if weight.grad is not None]).norm()
+    assert norm > 1
+    assert clipped.item() == pytest.approx(expected or norm, rel=1e-4)
+
+
+def test_weights_decay_apart_from_their_gradients():
+    model = classifier()
+    decaying = optimiser(model, weight_decay=0.5, learning_rate=0.1, schedule="constant")
+    before = decaying.copy_weights()
+    decaying.step(sum(weight.sum() for weight in model.parameters() if weight.requires_grad) * 0.0)
+    torch.testing.assert_close(decaying.copy_weights(), [0.95 * weight for weight in before])
 
 
 def test_it_stops_when_nothing_gets_better():
@@ -163,12 +209,12 @@ def test_layers_join_from_the_top_down(random_model):
     elmo = model.inputs.tuned
     parts = [list(elmo.bilm.forward_layers[1].parameters()), list(elmo.bilm.forward_layers[0].parameters())]
     parts.append(list(elmo.encoder.parameters()))
-    optimiser = TaskOptimiser(model, TrainingConfig(epochs=5), steps_per_epoch=1)
+    tuning = optimiser(model, epochs=5)
     moved = []
     for epoch in range(4):
         before = [[weight.clone() for weight in part] for part in parts]
-        optimiser.begin_epoch(epoch)
-        optimiser.step(model.loss(EXAMPLES))
+        tuning.begin_epoch(epoch)
+        tuning.step(model.loss(EXAMPLES))
         moved.append(
             [
                 any(not torch.equal(a, b) for a, b in zip(part, old, strict=True))
@@ -176,17 +222,17 @@ def test_layers_join_from_the_top_down(random_model):
             ]
         )
     assert moved == [[False] * 3, [True, False, False], [True, True, False], [True, True, True]]
-    rates = [group["lr"] for group in optimiser._adam.param_groups[1:]]
+    rates = [group["lr"] for group in tuning._adam.param_groups[1:]]
     assert rates[0] / rates[1] == pytest.approx(2.6)
 
 
 def test_the_rate_is_halved_on_a_plateau():
-    optimiser = TaskOptimiser(classifier(), TrainingConfig(learning_rate=0.1, plateau=2), steps_per_epoch=1)
-    for since_best in (0, 1, 2, 3, 4):
-        optimiser.end_epoch(epochs_since_best=since_best)
     model = classifier()
-    optimiser.step(model.loss(EXAMPLES))
-    assert optimiser.rate == pytest.approx(0.025)
+    halving = optimiser(model, learning_rate=0.1, plateau=2)
+    for since_best in (0, 1, 2, 3, 4):
+        halving.end_epoch(epochs_since_best=since_best)
+    halving.step(model.loss(EXAMPLES))
+    assert halving.rate == pytest.approx(0.025)
 
 
 def test_a_larger_share_holds_the_smaller():
