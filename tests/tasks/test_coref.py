@@ -5,15 +5,12 @@ import random
 import pytest
 import torch
 
-from elmokit.config import ElmoConfig
 from elmokit.errors import ConfigError
-from elmokit.model import Elmo
 from elmokit.tasks.base import load_task
 from elmokit.tasks.config import InputConfig, TrainingConfig
 from elmokit.tasks.coref import Coref, CorefConfig, _Chosen
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.conll_coref import CorefExample, cut
-from elmokit.tasks.layer_store import TaskElmo
 from elmokit.tasks.network.inputs import WordInputs
 from elmokit.tasks.train import train_model
 from elmokit.text.segmenters import RuleSegmenter
@@ -178,13 +175,12 @@ def test_mentions_wider_than_spans_are_only_missed():
     assert all(weight.grad.isfinite().all() for weight in model.parameters() if weight.grad is not None)
 
 
-def test_elmo_at_input_and_output_learns_its_mixes():
+def test_elmo_at_input_and_output_learns_its_mixes(task_elmo):
     train = documents(2, 0)
-    source = TaskElmo(Elmo.random(ElmoConfig.tiny(), num_mixes=0, seed=1), "random", travels=True)
     inputs = InputConfig(elmo="random", elmo_at="both", elmo_dropout=0.0)
     torch.manual_seed(0)
     config = CorefConfig(inputs=inputs, hidden=4, span_dim=6, max_width=2)
-    model = Coref.build(config, train, WordInputs(inputs, elmo=source))
+    model = Coref.build(config, train, WordInputs(inputs, elmo=task_elmo))
     model.loss(train).backward()
     assert model.inputs.input_mix.weights.grad.abs().sum() > 0
     assert model.inputs.output_mix.weights.grad.abs().sum() > 0

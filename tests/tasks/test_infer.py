@@ -4,15 +4,12 @@ import random
 import pytest
 import torch
 
-from elmokit.config import ElmoConfig
 from elmokit.errors import ConfigError, InputError
-from elmokit.model import Elmo
 from elmokit.tasks.base import load_task
 from elmokit.tasks.config import InputConfig, TrainingConfig
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.snli import PairExample
 from elmokit.tasks.infer import Infer, InferConfig, compare_pairs, pool_mean_and_maximum
-from elmokit.tasks.layer_store import TaskElmo
 from elmokit.tasks.network.inputs import WordInputs
 from elmokit.tasks.train import train_model
 from elmokit.text.segmenters import RuleSegmenter
@@ -78,12 +75,11 @@ def test_learns_colours(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["input", "output", "both"])
-def test_elmo_at_every_place(place, tmp_path):
+def test_elmo_at_every_place(place, task_elmo, tmp_path):
     inputs = InputConfig(character_filters=8, elmo="random", elmo_at=place)
     torch.manual_seed(0)
-    source = TaskElmo(Elmo.random(ElmoConfig.tiny(), num_mixes=0), "random", travels=True)
     train = examples(8, seed=4)
-    model = Infer.build(InferConfig(inputs=inputs, hidden=8), train, WordInputs(inputs, elmo=source))
+    model = Infer.build(InferConfig(inputs=inputs, hidden=8), train, WordInputs(inputs, elmo=task_elmo))
     before = {name: weight.clone() for name, weight in model.inputs.named_parameters() if "mix" in name}
     train_model(model, train, train, config=TrainingConfig(epochs=1, batch_size=4), layers_folder=tmp_path)
     after = dict(model.inputs.named_parameters())

@@ -5,14 +5,11 @@ import random
 import pytest
 import torch
 
-from elmokit.config import ElmoConfig
 from elmokit.errors import ConfigError, InputError
-from elmokit.model import Elmo
 from elmokit.tasks.base import load_task
 from elmokit.tasks.config import InputConfig, TrainingConfig
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.propbank import Frame, RolesExample
-from elmokit.tasks.layer_store import TaskElmo
 from elmokit.tasks.network.crf import viterbi
 from elmokit.tasks.network.inputs import WordInputs
 from elmokit.tasks.roles import HighwayBiLstm, Roles, RolesConfig, score_transitions
@@ -141,13 +138,12 @@ def test_a_batch_without_predicates_still_teaches_the_detector():
     assert {"detector", "detector_output"} <= taught
 
 
-def test_elmo_at_input_and_output_learns_its_mixes():
+def test_elmo_at_input_and_output_learns_its_mixes(task_elmo):
     train = examples(6, 0)
-    source = TaskElmo(Elmo.random(ElmoConfig.tiny(), num_mixes=0, seed=1), "random", travels=True)
     inputs = InputConfig(elmo="random", elmo_at="both", elmo_dropout=0.0)
     torch.manual_seed(0)
     config = RolesConfig(inputs=inputs, hidden=4, num_layers=1, indicator_dim=2, detector_hidden=4)
-    model = Roles.build(config, train, WordInputs(inputs, elmo=source))
+    model = Roles.build(config, train, WordInputs(inputs, elmo=task_elmo))
     model.loss(train).backward()
     assert model.inputs.input_mix.weights.grad.abs().sum() > 0
     assert model.inputs.output_mix.weights.grad.abs().sum() > 0
