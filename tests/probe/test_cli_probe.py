@@ -118,12 +118,10 @@ def test_outputs_are_checked_before_the_work(desk, capsys):
 
 
 def test_an_output_that_cannot_be_written_leaves_nothing(desk, capsys, monkeypatch):
-    from pathlib import Path
-
-    def fails(self, target):
+    def fails(source, target):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "replace", fails)
+    monkeypatch.setattr("os.replace", fails)
     (desk / "results.json").write_text('{"task": "t", "mixes": {"a": {"weights": [1], "gamma": 1}}}')
     assert main(["probe", "weights", "results.json", "-o", "out.json"]) == 1
     assert "out.json: cannot be written: No space left" in capsys.readouterr().err

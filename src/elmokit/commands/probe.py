@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -156,7 +155,6 @@ class Pos(_LayerProbe):
                 seed=self.seed,
                 folder=folder,
                 device=str(find_device()),
-                progress=_progress,
             )
         self._finish(report, began, columns=["accuracy", "control"])
 
@@ -193,7 +191,7 @@ class Wsd(_LayerProbe):
         _tell_of(problems)
         sources = self._sources(train.sentences + test.sentences)
         with open_folder(self.keep) as folder:
-            report = probe_senses(sources, train=train, test=test, wordnet=wordnet, folder=folder, progress=_progress)
+            report = probe_senses(sources, train=train, test=test, wordnet=wordnet, folder=folder)
         self._finish(report, began, columns=[ALL])
 
 
@@ -232,7 +230,6 @@ class Wic(_LayerProbe):
                 seed=self.seed,
                 folder=folder,
                 device=str(find_device()),
-                progress=_progress,
             )
         self._finish(report, began)
 
@@ -264,7 +261,7 @@ class Similarity(_LayerProbe):
             raise InputError("expected at least one FILE, and different names: they become the columns of the table")
         sources = self._sources([pair[:2] for pairs in sets.values() for pair in pairs])
         with open_folder(self.keep) as folder:
-            report = probe_similarity(sources, sets, folder=folder, progress=_progress)
+            report = probe_similarity(sources, sets, folder=folder)
         self._finish(report, began)
 
 
@@ -394,11 +391,6 @@ def _excerpt(words: Sequence[str], place: int, around: int = 8) -> str:
 def _tell_of(problems: Problems) -> None:
     if summary := problems.summary():
         warn(summary)
-
-
-def _progress(name: str) -> None:
-    if sys.stderr.isatty():
-        warn(f"probing {name}")
 
 
 def _command_line(command: Command) -> str:

@@ -14,7 +14,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from tqdm import tqdm
 
 from elmokit.errors import InputError, OutputError
 from elmokit.io.atomic import replace_text
@@ -122,7 +123,6 @@ def each_mix(
     parts: Sequence[tuple[Sequence[Sequence[str]], Sequence[WordSpan]]],
     *,
     folder: Path,
-    progress: Callable[[str], None] = lambda _: None,
 ) -> Iterator[tuple[VectorSource, str, list[np.ndarray]]]:
     """Every mix of every source: the source, the mix's name, and the vectors (N, D) of each part.
 
@@ -130,12 +130,10 @@ def each_mix(
         sources: what to probe.
         parts: sentences with their spans, such as those to learn from and those to be scored on.
         folder: where the vectors are kept.
-        progress: told the name of each mix before it is probed.
     """
     for source in sources:
         frozen = [freeze(source, sentences, spans, folder=folder) for sentences, spans in parts]
-        for mix in source.mixes:
-            progress(mix.name)
+        for mix in tqdm(source.mixes, desc="probing", unit=" rows", disable=None, leave=False):
             yield source, mix.name, [part.mix(mix) for part in frozen]
 
 
@@ -165,8 +163,6 @@ def _fill(
     done: int,
     note: Path,
 ) -> None:
-    from tqdm import tqdm
-
     place = sum(span.sentence < done for span in spans)
     with tqdm(total=len(sentences), initial=done, unit=" sentences", disable=None, leave=False) as bar:
         for begin in range(done, len(sentences), BLOCK):

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 __all__ = ["STRENGTHS", "LinearProbe", "fit"]
 
 STRENGTHS = (1e-2, 1e-3, 1e-4, 1e-5)  # of the penalty; vectors are scaled to unit variance first
-ITERATIONS = 30  # a strength; with 60 the accuracies of GloVe on EWT moved by 0.06 points
+ITERATIONS = 30  # per strength; with 60 the accuracies of GloVe on EWT moved by 0.06 points
 ROWS = 65536  # that are scored at once
 
 
@@ -51,7 +51,7 @@ class LinearProbe:
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
     def accuracy(self, vectors_ND: np.ndarray, labels_N: np.ndarray) -> float:
-        """The share of vectors whose label is right; a label that was not fitted (-1) never is."""
+        """The fraction of vectors whose label is right; a label that was not fitted (-1) never is."""
         return float((self.predict(vectors_ND) == labels_N).mean()) if len(labels_N) else float("nan")
 
     def _scaled(self, vectors_ND: np.ndarray) -> Tensor:

@@ -57,7 +57,7 @@ class PeerSource(VectorSource):
         super().__init__(mixes=mixes, dim=config.hidden_size, key=digest.hexdigest())
 
     def layers(self, sentences: Sequence[Sequence[str]]) -> list[np.ndarray]:
-        """The hidden states; sentences of like length run together."""
+        """The hidden states; sentences of similar length run together."""
         windows = [
             (place, list(words[start : start + LONGEST]))
             for place, words in enumerate(sentences)

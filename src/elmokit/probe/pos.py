@@ -9,7 +9,7 @@ only learn it by heart, so what it scores there is what it could do without any 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -76,7 +76,6 @@ def probe_tags(
     seed: int = 0,
     folder: Path,
     device: str = "cpu",
-    progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """How well a linear probe finds the tags in each row of each source.
 
@@ -89,7 +88,6 @@ def probe_tags(
         seed: of the control task.
         folder: where vectors are kept.
         device: where to fit.
-        progress: told the name of each row before it is probed.
     """
     if dev is None:
         dev = train[::HELD_OUT_EVERY]
@@ -126,7 +124,7 @@ def probe_tags(
     )
     sentences = [[sentence.words for sentence in part] for part in parts]
     spans = [(part, span_every_word(part)) for part in sentences]
-    for _, name, (train_ND, dev_MD, test_TD) in each_mix(sources, spans, folder=folder, progress=progress):
+    for _, name, (train_ND, dev_MD, test_TD) in each_mix(sources, spans, folder=folder):
         right = []
         for kind, target in (("tags", gold), ("control", control)):
             probe = fit(

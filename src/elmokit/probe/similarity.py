@@ -1,14 +1,14 @@
 """Word similarity by layer: do cosines rank pairs of words as people do?
 
 Arrives: files of pairs with ratings (SimLex-999, MEN, WordSim-353), sources of vectors. Leaves: Spearman's correlation
-a file, for each row. There is no sentence here: a word's vector is that of the word alone. Pairs with a word that a
+for each file and row. There is no sentence here: a word's vector is that of the word alone. Pairs with a word that a
 table of vectors does not have are left out for that table, and counted.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -35,7 +35,7 @@ class RatedPair(NamedTuple):
 
 
 def read_rated_pairs(path: str | PathLike[str], problems: Problems | None = None) -> list[RatedPair]:
-    """The pairs of a file: two words and a number a line, between blanks or tabs."""
+    """The pairs of a file: two words and a number per line, between blanks or tabs."""
     problems, pairs = problems or Problems(), []
     for line in LineReader([path]):
         fields = line.text().split()
@@ -60,7 +60,6 @@ def probe_similarity(
     sets: dict[str, list[RatedPair]],
     *,
     folder: Path,
-    progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Spearman's correlation with people's ratings, for each set and each row of each source."""
     report = Report(
@@ -74,7 +73,7 @@ def probe_similarity(
     place_of = {word: place for place, word in enumerate(words)}
     sentences = [[word] for word in words]
     parts = [(sentences, span_every_word(sentences))]
-    for source, row, (vectors_ND,) in each_mix(sources, parts, folder=folder, progress=progress):
+    for source, row, (vectors_ND,) in each_mix(sources, parts, folder=folder):
         numbers = report.rows.setdefault(row, {})
         for name, pairs in sets.items():
             kept = [pair for pair in pairs if _is_known(source, pair)]

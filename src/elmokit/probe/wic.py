@@ -9,7 +9,7 @@ Shapes: N pairs, D width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -104,7 +104,6 @@ def probe_wic(
     seed: int = 0,
     folder: Path,
     device: str = "cpu",
-    progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Accuracy of both ways, for each row of each source.
 
@@ -115,7 +114,6 @@ def probe_wic(
         seed: of the training words on which the penalty of *logistic* is chosen.
         folder: where vectors are kept.
         device: where to fit.
-        progress: told the name of each row before it is probed.
     """
     train_gold, dev_gold = (np.array([pair.is_same for pair in part]) for part in (train, dev))
     is_held_out = _held_out(train, seed)
@@ -130,7 +128,7 @@ def probe_wic(
         baseline=MAJORITY,
     )
     parts = [_sentences_and_spans(part) for part in (train, dev)]
-    for _, name, pairs in each_mix(sources, parts, folder=folder, progress=progress):
+    for _, name, pairs in each_mix(sources, parts, folder=folder):
         train_N, dev_M = (pair_cosines(both_ND[::2], both_ND[1::2]) for both_ND in pairs)
         threshold = best_threshold(train_N, train_gold)
         features_NF, dev_features = (_features(both_ND[::2], both_ND[1::2]) for both_ND in pairs)

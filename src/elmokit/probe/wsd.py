@@ -10,7 +10,7 @@ Shapes: N instances, S senses, D width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +46,7 @@ class SenseMeans:
         row_of = {sense: row for row, sense in enumerate(self.senses)}
         sums_SD = np.zeros((len(self.senses), vectors_ND.shape[1]), np.float32)
         rows = np.array([row_of[sense] for _, sense in pairs])
-        order = np.argsort(rows, kind="stable")  # one run of rows a sense, summed at once
+        order = np.argsort(rows, kind="stable")  # the rows of a sense side by side, averaged at once
         places = np.array([place for place, _ in pairs])[order]
         starts = np.searchsorted(rows[order], np.arange(len(self.senses)))
         for row, (start, stop) in enumerate(zip(starts, [*starts[1:], len(order)], strict=True)):
@@ -94,7 +94,6 @@ def probe_senses(
     test: SenseText,
     wordnet: WordNet,
     folder: Path,
-    progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """F1 of the nearest sense mean, for each row of each source.
 
@@ -105,7 +104,6 @@ def probe_senses(
         wordnet: its first sense is the answer for a lemma that `train` has not; keys of `train` that it does not
             have, from other versions of it, are left out.
         folder: where vectors are kept.
-        progress: told the name of each row before it is probed.
     """
     instances = test.instances
     learned = _with_senses_of(wordnet, train.instances)
@@ -137,7 +135,7 @@ def probe_senses(
     if num_left_out := len(train.instances) - len(learned):
         report.notes.append(f"{num_left_out:,} training words have a sense that this WordNet has not: left out")
     parts = [(train.sentences, [one.span for one in learned]), (test.sentences, [one.span for one in instances])]
-    for _, name, (train_ND, test_MD) in each_mix(sources, parts, folder=folder, progress=progress):
+    for _, name, (train_ND, test_MD) in each_mix(sources, parts, folder=folder):
         means = SenseMeans(learned, train_ND, wordnet)
         found = [means.nearest(*pair) for pair in zip(instances, test_MD, strict=True)]
         answers = [answer or back_off for answer, back_off in zip(found, first, strict=True)]

@@ -18,7 +18,7 @@ __all__ = ["TASKS", "task_named"]
 
 TASKS = {
     "tag": "a label for each word: names, chunks, parts of speech",
-    "classify": "one class a sentence",
+    "classify": "one class per sentence",
     "infer": "does one sentence follow from another",
     "answer": "the span of a text that answers a question",
     "roles": "who did what to whom",

@@ -91,7 +91,7 @@ class TaskModel(nn.Module, ABC):
 
     @abstractmethod
     def predict(self, batch: Sequence[Any]) -> list[Prediction]:
-        """What the model says of each example, as plain JSON values; labels of the examples are not looked at."""
+        """What the model says of each example, as plain JSON values; the labels of the examples are not used."""
 
     @abstractmethod
     def scores(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, float]:
@@ -106,7 +106,7 @@ class TaskModel(nn.Module, ABC):
         """A prediction as a person reads it on a terminal."""
 
     def size(self, example: Any) -> int:  # noqa: ANN401
-        """Words of an example, for batches of like size."""
+        """Words of an example, for batches of similar size."""
         return sum(map(len, self.sentences(example)))
 
     def complaint(self, example: Any) -> str | None:  # noqa: ANN401

@@ -1,4 +1,4 @@
-"""One class a sentence: a biLSTM that attends to itself, then pools in four ways (McCann et al. 2017's classifier).
+"""One class per sentence: a biLSTM that attends to itself, then pools in four ways (McCann et al. 2017's classifier).
 
 Words are mapped to a common width, read by a biLSTM, compared with each other (biattention of the sentence with
 itself), and read again with what each word found; the sentence is the maximum, the mean, the minimum and a learned
@@ -210,7 +210,7 @@ def _not_empty(mask_BW: Tensor) -> Tensor:
 def _guess_format(path: str | os.PathLike[str]) -> str:
     """How a file looks by its name and its first line."""
     if os.fspath(path) == "-":
-        raise InputError("standard input is read once, so its format must be told when training: --set format=tsv")
+        raise InputError("standard input is read once, so its format must be given when training: --set format=tsv")
     if is_json_lines(path):
         return "jsonl"
     if Path(path).name.lower().endswith(".csv"):

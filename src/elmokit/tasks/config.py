@@ -1,6 +1,6 @@
 """The settings of a task model and of its training: frozen dataclasses that cannot be wrong.
 
-`InputConfig` says what a word's features are, `TaskConfig` (one subclass a task) what the model over them is,
+`InputConfig` says what a word's features are, `TaskConfig` (one subclass per task) what the model over them is,
 `TrainingConfig` how it learns. All are plain values that go through JSON; none needs torch.
 """
 

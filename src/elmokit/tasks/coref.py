@@ -2,11 +2,11 @@
 
 A document arrives; clusters of mentions leave. A biLSTM reads each sentence; every span of a few words gets a vector
 and a score that it is a mention (`mentions.py`); the best are kept, and each of them chooses among the mentions before
-it, or none. The score of mentions also learns from the mentions themselves, so that data which marks mentions without
-any other of the same (LitBank does, OntoNotes does not) gets them back.
+it, or none. The score of mentions is also trained on the annotated mentions themselves: where the data marks single
+mentions, those without an antecedent or a successor (LitBank does, OntoNotes does not), the model predicts them too.
 
-Memory is bounded: a document of more than `max_words` is cut between sentences and every part is read for itself, so
-that nothing links one part with another. A line of the log says so.
+Memory is bounded: a document of more than `max_words` is cut between sentences and each part is read on its own, so
+that no mention of one part is linked to one of another. A warning names the document.
 
 Shapes: as in `mentions.py`; B sentences, W words of a sentence.
 """
@@ -51,7 +51,7 @@ class CorefConfig(TaskConfig):
         spans_a_word: how many spans are kept as possible mentions, for each word of the document.
         num_antecedents: mentions before it among which a mention chooses.
         max_words: of a part of a document that is read at once.
-        train_words: of a part of a document that is learned from at once; shorter parts give more steps an epoch.
+        train_words: of a part of a document that is learned from at once; shorter parts give more steps per epoch.
         dropout: before and after the biLSTM, and of spans.
     """
 

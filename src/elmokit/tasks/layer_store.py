@@ -1,10 +1,10 @@
-"""LayerStore: the layers of a frozen biLM, computed once a sentence and kept on disk.
+"""LayerStore: the layers of a frozen biLM, computed once per sentence and kept on disk.
 
-Tokenised sentences arrive; all their layers leave, as one padded tensor a batch. An epoch then costs only the head over
-them. On disk a store is `layers.f16` (one row a word, its L·D numbers in float16, row 0 being zeros for padding) and
-`index.bin` (which rows belong to which sentence, by a hash of its words), in a folder named after the model's
-fingerprint. Both files only ever grow, rows before their index, so a store that was killed goes on where it stopped; a
-lock lets several processes share one. Reading is one gather, from the mapped file or on the GPU.
+Tokenised sentences arrive; all their layers leave, as one padded tensor per batch. An epoch then costs only the head
+over them. On disk a store is `layers.f16` (one row per word, its L·D numbers in float16; row 0 holds zeros, for
+padding) and `index.bin` (which rows belong to which sentence, by a hash of its words), in a folder named after the
+model's fingerprint. Both files only ever grow, rows before their index, so a store that was killed continues where it
+stopped; a lock lets several processes share one. Reading is one gather, from the mapped file or on the GPU.
 
 Shapes: L layers, B batch, W words, D width, R rows.
 """

@@ -145,7 +145,7 @@ def train(
     report(f"{task}: {counts}; {sum(each.numel() for each in model.parameters() if each.requires_grad):,} weights")
     if model.inputs.vectors is not None:
         words = (words for example in examples["train"] for words in model.sentences(example))
-        report(f"{100 * model.inputs.share_with_vectors(words):.1f} % of the words to learn from have a static vector")
+        report(f"{100 * model.inputs.measure_coverage(words):.1f} % of the words to learn from have a static vector")
     if summary := problems.summary():
         report(summary)
     results = train_model(
@@ -288,7 +288,7 @@ def _run_epochs(
 
 
 def draw_part(examples: Sequence[Any], share: float, seed: int) -> list[Any]:
-    """A share of the examples, at least one, drawn by the seed; a larger share holds every smaller one.
+    """A fraction of the examples, at least one, drawn by the seed; a larger part holds every smaller one.
 
     Example:
         >>> draw_part(range(10), 0.2, seed=1), draw_part(range(10), 0.3, seed=1)

@@ -57,7 +57,7 @@ def test_commas_are_no_tabs(tmp_path):
 
 
 def test_standard_input_is_not_read_twice():
-    with pytest.raises(InputError, match="its format must be told when training: --set format=tsv"):
+    with pytest.raises(InputError, match="its format must be given when training: --set format=tsv"):
         Classifier.read("-", config=ClassifyConfig(), problems=Problems())
 
 

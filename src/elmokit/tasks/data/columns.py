@@ -1,4 +1,4 @@
-"""Column formats: CoNLL's (a word a line, its labels beside it, blank lines between sentences) and CoNLL-U.
+"""Column formats: CoNLL's (one word per line, its labels beside it, blank lines between sentences) and CoNLL-U.
 
 A path arrives; `TaggedSentence`s leave, with the labels of one column. CoNLL files of 2000 to 2012 have blanks or tabs
 between columns and the word in the first, or in the second after its number (GermEval); CoNLL-U has ten columns between
@@ -34,7 +34,7 @@ class TaggedSentence(Example):
 
     Arguments:
         words: of the sentence.
-        labels: one a word, or none at all.
+        labels: one per word, or none at all.
     """
 
     words: tuple[str, ...]

@@ -7,7 +7,7 @@
     name  0  3  aunt  ...  4)
 
 Columns stand between tabs, or between blanks; the fourth is the word, the last says which mentions begin and end there.
-A path arrives; one example a document leaves. Mentions may stand within one another but neither cross nor leave their
+A path arrives; one example per document leaves. Mentions may stand within one another but neither cross nor leave their
 sentence: with `--skip-bad` the later of two that cross is left out, and so is a bracket without its other half; a
 document with a line that cannot be read is left out whole.
 """

@@ -1,8 +1,8 @@
-"""Semantic roles as JSON lines: one predicate a line, with the words of its sentence and a BIO tag for each.
+"""Semantic roles as JSON lines: one predicate per line, with the words of its sentence and a BIO tag for each.
 
     {"words": ["Dogs", "chase", "cats"], "predicate": 1, "tags": ["B-ARG0", "B-V", "B-ARG1"]}
 
-A path arrives; one example a sentence leaves, with all its predicates: lines of the same sentence stand together.
+A path arrives; one example per sentence leaves, with all its predicates: lines of the same sentence stand together.
 Other fields are ignored, but for `sent_id`, which tells sentences of the same words apart.
 """
 

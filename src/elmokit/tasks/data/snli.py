@@ -1,10 +1,10 @@
 """Pairs of sentences with a label: SNLI and MultiNLI JSON lines, tables such as SICK's, or three parallel files.
 
-A path arrives; `PairExample`s leave, one a pair. The kind of file is recognised:
+A path arrives; `PairExample`s leave, one per pair. The kind of file is recognised:
 
-* `s1.dev` (or `s2.dev`, `labels.dev`): premises, hypotheses and labels lie in three files of one folder, a line a
+* `s1.dev` (or `s2.dev`, `labels.dev`): premises, hypotheses and labels lie in three files of one folder, one line per
   pair, with words already between blanks;
-* a first line that begins with `{`: one JSON object a line;
+* a first line that begins with `{`: one JSON object per line;
 * anything else: fields between tabs, named by the first line, or premise, hypothesis and label in this order.
 
 Fields go by the names that corpora give them (`NAMES`), whatever their case. Labels are put in small letters, so SICK's

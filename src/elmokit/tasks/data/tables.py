@@ -73,7 +73,7 @@ def read_table(
 def read_json_lines(
     path: str | os.PathLike[str], *, splits: Splitter = str.split, problems: Problems | None = None
 ) -> Iterator[LabelledSentence]:
-    """The labelled sentences of a file with one JSON object a line."""
+    """The labelled sentences of a file with one JSON object per line."""
     problems = problems or Problems()
     for number, values in parse_json_lines(path, text_lines(path, problems), problems, holding="label and text"):
         label = next((values[name] for name in LABEL_NAMES if name in values), None)

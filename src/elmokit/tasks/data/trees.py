@@ -1,4 +1,4 @@
-"""Sentiment trees in brackets, as the Stanford Sentiment Treebank has them: one tree a line.
+"""Sentiment trees in brackets, as the Stanford Sentiment Treebank has them: one tree per line.
 
 A path arrives; `LabelledSentence`s leave: the sentence with the label of its root and, if asked for, each of its
 phrases with its own. Trees are read without recursion, so a deep one is no danger.
@@ -27,7 +27,7 @@ def read_trees(
 
     Arguments:
         path: the file.
-        phrases: give the phrases of the trees too, each after its sentence and once a file: half of them are repeats,
+        phrases: give the phrases of the trees too, each after its sentence and once per file: half of them are repeats,
             such as every comma, and would double the length of an epoch.
         problems: what happens to lines that are no trees.
 

@@ -37,8 +37,8 @@ class TrilinearScores(nn.Module):
 
     def forward(self, first_BWD: Tensor, second_BVD: Tensor) -> Tensor:
         """The scores (B, W, V)."""
-        products_BWV = (first_BWD * self.product) @ second_BVD.transpose(1, 2)
-        return products_BWV + self.first(first_BWD) + self.second(second_BVD).transpose(1, 2)
+        scores_BWV = (first_BWD * self.product) @ second_BVD.transpose(1, 2)
+        return scores_BWV + self.first(first_BWD) + self.second(second_BVD).transpose(1, 2)
 
 
 class AttentionFlow(nn.Module):

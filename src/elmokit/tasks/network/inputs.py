@@ -147,8 +147,8 @@ class WordInputs(nn.Module):
         self._rows = _Rows(self.words)
         self.vectors = _table(found.table_VE, learns=self.config.train_vectors).to(self.device)
 
-    def share_with_vectors(self, sentences: Iterable[Sequence[str]]) -> float:
-        """The share of the words of these sentences that have a static vector."""
+    def measure_coverage(self, sentences: Iterable[Sequence[str]]) -> float:
+        """The fraction of the words of these sentences that have a static vector."""
         has_vector = [self._rows[word] > 0 for words in sentences for word in words]
         return sum(has_vector) / max(1, len(has_vector))
 
@@ -214,7 +214,7 @@ class WordInputs(nn.Module):
         }
 
     def _place_numbers(self, numbers: Sequence[int], is_word_BW: np.ndarray) -> Tensor:
-        """Numbers of words, one sentence after the other, in a row a sentence; 0 where no word is."""
+        """Numbers of words, one sentence after the other, in one row per sentence; 0 where no word is."""
         numbers_BW = np.zeros(is_word_BW.shape, np.int64)
         numbers_BW[is_word_BW] = numbers
         return move_to_device(numbers_BW, self.device)

@@ -3,10 +3,10 @@
 The words of a document in context arrive, all sentences one after the other; a vector for each span up to a width, a
 score that it is a mention, and scores of pairs leave. Pure tensors, no text. After Lee et al. 2017 and 2018: a span is
 known by its first word, its last word, a weighted sum of its words (its "head") and its width. All four enter through
-one linear layer, which is computed for each word once and only then gathered, so spans cost no matrix product.
+one linear layer, which is computed for each word once and only then gathered, so spans cost no matmul.
 
 Shapes: T words of a document, D width of a word, V widest span, S width of a span's vector, K spans that are kept, A
-antecedents that are looked at.
+antecedents that are considered.
 """
 
 from __future__ import annotations

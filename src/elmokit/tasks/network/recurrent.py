@@ -2,7 +2,7 @@
 
 Padded words and their number in each row arrive; what each word has become in its context leaves. Padding stands
 behind the words for both directions (the backward one reads its rows turned round), so a row's result does not depend
-on its company. Rows are not packed: for those torch has cuDNN launch several kernels a word, where narrow layers over
+on its company. Rows are not packed: for those torch has cuDNN launch several kernels per word, where narrow layers over
 padded rows are one kernel; and a CPU takes a half to five sixths of the time (LOG.md).
 
 Shapes: B batch, W words, N = B · W places, D width, H hidden width of one direction.
@@ -122,7 +122,7 @@ class VariationalDropout(nn.Module):
     """Dropout that drops the same features of all words of a row (Gal and Ghahramani 2016).
 
     Arguments:
-        rate: share of features that are dropped.
+        rate: fraction of features that are dropped.
     """
 
     def __init__(self, rate: float) -> None:

@@ -9,7 +9,7 @@ __all__ = ["accuracy", "class_scores"]
 
 
 def accuracy(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
-    """The share of predictions that are right.
+    """The fraction of predictions that are right.
 
     Example:
         >>> accuracy(["a", "b"], ["a", "c"])

@@ -103,7 +103,7 @@ def _links(clusters: Clusters, other: Mapping[Hashable, int]) -> tuple[int, int]
 
 
 def _b_cubed(gold: Clusters, predicted: Clusters) -> np.ndarray:
-    """By mention: the share of its cluster that stands in its cluster of the other side as well."""
+    """By mention: the fraction of its cluster that is also in its cluster of the other side."""
     overlaps_KR = _overlaps(gold, predicted)
     gold_sizes_K, predicted_sizes_R = _sizes(gold), _sizes(predicted)
     squares_KR = overlaps_KR**2

@@ -1,6 +1,6 @@
 """Scores of span question answering: exact match and F1 by SQuAD's own rules (Rajpurkar et al. 2016).
 
-Answers as text arrive; shares from 0 to 1 leave. Before they are compared, answers are put in small letters and lose
+Answers as text arrive; scores from 0 to 1 leave. Before they are compared, answers are put in small letters and lose
 their ASCII punctuation, the English articles and superfluous white space; F1 is over the words that are left, counted
 as often as they come. A question with several reference answers counts with the best of them.
 """
@@ -32,7 +32,7 @@ def squad_scores(predicted: Sequence[str], references: Sequence[Sequence[str]]) 
         {'exact_match': 0.5, 'f1': 0.8333333333333333}
     """
     if len(predicted) != len(references):
-        raise InputError(f"{len(predicted)} answers came for {len(references)} questions: give one a question")
+        raise InputError(f"{len(predicted)} answers came for {len(references)} questions: give one per question")
     if not references:
         raise InputError("there are no questions to score: give at least one")
     for number, correct in enumerate(references):
