@@ -14,10 +14,12 @@ import json
 import math
 import os
 import tempfile
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -163,11 +165,12 @@ def _fill(
     done: int,
     note: Path,
 ) -> None:
-    place = sum(span.sentence < done for span in spans)
+    sentence_of = attrgetter("sentence")
+    place = bisect_left(spans, done, key=sentence_of)
     with tqdm(total=len(sentences), initial=done, unit=" sentences", disable=None, leave=False) as bar:
         for begin in range(done, len(sentences), BLOCK):
             end = min(begin + BLOCK, len(sentences))
-            block = _spans_before(end, spans, place)
+            block = spans[place : bisect_left(spans, end, key=sentence_of)]
             wanted = sorted({span.sentence for span in block})  # a sentence without spans need not be read
             arrays = dict(
                 zip(wanted, source.layers([sentences[number] for number in wanted]), strict=True) if wanted else ()
@@ -184,10 +187,3 @@ def _fill(
             layers_LND.flush()
             replace_text(note, json.dumps({"sentences": end}))
             bar.update(end - begin)
-
-
-def _spans_before(end: int, spans: Sequence[WordSpan], place: int) -> list[WordSpan]:
-    stop = place
-    while stop < len(spans) and spans[stop].sentence < end:
-        stop += 1
-    return list(spans[place:stop])

@@ -21,7 +21,7 @@ from elmokit.probe.frozen import WordSpan
 from elmokit.text.files import PACKED_SUFFIXES, Line, LineReader
 from elmokit.text.labelled import Problems
 
-__all__ = ["POS_OF_NUMBER", "Instance", "SenseText", "WordNet", "read_sense_texts", "read_wordnet"]
+__all__ = ["Instance", "SenseText", "WordNet", "read_sense_texts", "read_wordnet", "split_sense"]
 
 # The number after the % of a sense key; 5 is an adjective that WordNet lists under another one.
 POS_OF_NUMBER = {"1": "NOUN", "2": "VERB", "3": "ADJ", "4": "ADV", "5": "ADJ"}
@@ -106,7 +106,7 @@ def read_wordnet(path: str | PathLike[str]) -> WordNet:
                 f"{line.place}: expected a sense key, an offset, the number of the sense and a count, found "
                 f"{line.text()[:60]!r}; is this WordNet's index.sense?"
             )
-        lemma, pos = _lemma_and_pos(fields[0], line.place)
+        lemma, pos = split_sense(fields[0], line.place)
         numbers[fields[0]] = int(fields[2])
         found = (int(fields[2]), fields[0])
         best[lemma, pos] = min(found, best.get((lemma, pos), found))
@@ -131,7 +131,13 @@ def _read_sense_text(path: Path, problems: Problems) -> SenseText:
     return text
 
 
-def _lemma_and_pos(sense: str, place: str) -> tuple[str, str]:
+def split_sense(sense: str, place: str = "") -> tuple[str, str]:
+    """Lemma and part of speech of a sense key; `place` is where it stands, for an error.
+
+    Example:
+        >>> split_sense("bank%1:14:00::")
+        ('bank', 'NOUN')
+    """
     lemma, percent, rest = sense.partition("%")
     if not percent or rest[:1] not in POS_OF_NUMBER:
         raise InputError(f"{place}: expected a sense key such as bank%1:14:00::, found {sense[:60]!r}")
@@ -162,7 +168,7 @@ def _read_sentence(line: Line, dataset: str, number: int) -> tuple[list[str], li
         start = len(words)
         words += _words_of(token)
         if keys:
-            (lemma, pos), *_ = [_lemma_and_pos(key, line.place) for key in keys]
+            (lemma, pos), *_ = [split_sense(key, line.place) for key in keys]
             instances.append(Instance(dataset, WordSpan(number, start, len(words)), lemma, pos, tuple(keys)))
     return words, instances
 
@@ -216,7 +222,7 @@ def _read_gold(path: Path, problems: Problems) -> dict[str, tuple[str, ...]]:
             if len(fields) == 1:
                 raise InputError(f"{line.place}: expected an id and sense keys, found {fields[0][:60]!r} alone")
             for sense in fields[1:]:
-                _lemma_and_pos(sense, line.place)
+                split_sense(sense, line.place)
             if fields:
                 gold[fields[0]] = tuple(fields[1:])
     return gold

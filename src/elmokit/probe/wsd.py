@@ -19,7 +19,7 @@ from elmokit.errors import InputError
 from elmokit.probe.cosines import scale_to_unit
 from elmokit.probe.frozen import each_mix
 from elmokit.probe.report import Report
-from elmokit.probe.sense_data import POS_OF_NUMBER, Instance, SenseText, WordNet
+from elmokit.probe.sense_data import Instance, SenseText, WordNet, split_sense
 from elmokit.probe.sources import VectorSource
 
 __all__ = ["FIRST_SENSE", "SenseMeans", "f1_by_set", "probe_senses"]
@@ -41,22 +41,16 @@ class SenseMeans:
     """
 
     def __init__(self, instances: Sequence[Instance], vectors_ND: np.ndarray, wordnet: WordNet) -> None:
-        pairs = [(place, sense) for place, instance in enumerate(instances) for sense in instance.senses]
-        self.senses = sorted({sense for _, sense in pairs}, key=lambda sense: (wordnet.numbers[sense], sense))
-        row_of = {sense: row for row, sense in enumerate(self.senses)}
-        sums_SD = np.zeros((len(self.senses), vectors_ND.shape[1]), np.float32)
-        rows = np.array([row_of[sense] for _, sense in pairs])
-        order = np.argsort(rows, kind="stable")  # the rows of a sense side by side, averaged at once
-        places = np.array([place for place, _ in pairs])[order]
-        starts = np.searchsorted(rows[order], np.arange(len(self.senses)))
-        for row, (start, stop) in enumerate(zip(starts, [*starts[1:], len(order)], strict=True)):
-            sums_SD[row] = vectors_ND[places[start:stop]].mean(axis=0)
+        places_of: dict[str, list[int]] = {}
+        for place, instance in enumerate(instances):
+            for sense in instance.senses:
+                places_of.setdefault(sense, []).append(place)
+        self.senses = sorted(places_of, key=lambda sense: (wordnet.numbers[sense], sense))
         # Cosine leaves lengths out, so means may be scaled now.
-        self._means_SD = scale_to_unit(sums_SD)
+        self._means_SD = scale_to_unit(np.stack([vectors_ND[places_of[sense]].mean(axis=0) for sense in self.senses]))
         self._rows_of: dict[tuple[str, str], list[int]] = {}
-        for sense, row in row_of.items():
-            lemma, _, rest = sense.partition("%")
-            self._rows_of.setdefault((lemma, POS_OF_NUMBER[rest[0]]), []).append(row)
+        for row, sense in enumerate(self.senses):
+            self._rows_of.setdefault(split_sense(sense), []).append(row)
 
     def nearest(self, instance: Instance, vector_D: np.ndarray) -> str | None:
         """The sense of the instance's lemma whose mean is nearest; `None` for a lemma that was never seen."""
@@ -110,11 +104,7 @@ def probe_senses(
     first = [wordnet.first.get((instance.lemma, instance.pos)) for instance in instances]
     if not any(first):
         raise InputError("none of the test words is in the list of first senses: is it WordNet's index.sense?")
-    seen = {
-        (sense.partition("%")[0], POS_OF_NUMBER[sense.partition("%")[2][0]])
-        for instance in learned
-        for sense in instance.senses
-    }
+    seen = {split_sense(sense) for instance in learned for sense in instance.senses}
     num_backed_off = sum((instance.lemma, instance.pos) not in seen for instance in instances)
     baseline = f1_by_set(instances, first)
     report = Report(
