@@ -25,7 +25,7 @@ from elmokit.text.segmenters import RuleSegmenter, Segmenter
 
 __all__ = ["Passage", "QuestionExample", "read_questions"]
 
-Span = tuple[int, int]  # first and last word, counted from 0 over all sentences
+WordRange = tuple[int, int]  # first and last word, counted from 0 over all sentences
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,16 +67,16 @@ class Passage:
         """Words of all sentences."""
         return len(self.starts)
 
-    def piece(self, span: Span) -> str:
+    def piece(self, span: WordRange) -> str:
         """The original text from the first to the last word of a span."""
         return self.text[self.starts[span[0]] : self.ends[span[1]]]
 
-    def span_of(self, start: int, end: int) -> Span | None:
+    def span_of(self, start: int, end: int) -> WordRange | None:
         """The words that these characters touch; `None` if there is none."""
         first, last = bisect_right(self.ends, start), bisect_left(self.starts, end) - 1
         return (first, last) if first <= last else None
 
-    def occurrences(self, answer: str) -> list[Span]:
+    def occurrences(self, answer: str) -> list[WordRange]:
         """Every place where a text stands as whole words.
 
         Example:
@@ -108,11 +108,11 @@ class QuestionExample(Example):
     passage: Passage
     question: list[str]
     answers: tuple[str, ...] = ()
-    marked: tuple[Span, ...] = ()
+    marked: tuple[WordRange, ...] = ()
     name: str = field(default="", compare=False)
 
     @cached_property
-    def everywhere(self) -> tuple[Span, ...]:
+    def everywhere(self) -> tuple[WordRange, ...]:
         """All places of the answers as whole words; those marked where there is none."""
         found = {span for answer in set(self.answers) for span in self.passage.occurrences(answer.strip())}
         return tuple(sorted(found)) or self.marked
@@ -150,52 +150,53 @@ def read_questions(
             passage = Passage.of(text, segmenter)
             for source, entry in _parts(paragraph, "qas", place, problems):
                 num_questions += 1
-                try:
-                    yield _example(entry, passage, segmenter, source)
-                except _Bad as problem:
-                    problems.bad_at(source, str(problem))
+                example = None
+                with problems.within_one():
+                    example = _read_question(entry, passage, segmenter, source)
+                if example is not None:
+                    yield example
     if not num_questions:
         raise InputError(f"{os.fspath(path)}: expected questions in data[].paragraphs[].qas[], found none")
 
 
-class _Bad(Exception):
-    """Why a question cannot be used."""
-
-
-def _example(entry: dict[str, Any], passage: Passage, segmenter: Segmenter, source: str) -> QuestionExample:
+def _read_question(entry: dict[str, Any], passage: Passage, segmenter: Segmenter, source: str) -> QuestionExample:
     question = entry.get("question")
     if not isinstance(question, str) or not question.strip():
-        raise _Bad(f"expected a text in `question`, found {question!r:.60}")
+        raise InputError(f"{source}: expected a text in `question`, found {question!r:.60}")
     words = [word.text for sentence in segmenter(question) for word in sentence]
     name = str(entry.get("id", ""))
     if entry.get("is_impossible"):
-        raise _Bad(f"question {name} has no answer in its text (SQuAD 2.0): only such that have one can be taken")
+        raise InputError(
+            f"{source}: question {name} has no answer in its text (SQuAD 2.0): only such that have one can be taken"
+        )
     answers = entry.get("answers", [])
     if not isinstance(answers, list):
-        raise _Bad(f"expected a list in `answers`, found {answers!r:.60}")
-    spans = dict.fromkeys(_find_marked(answer, passage, name) for answer in answers)
+        raise InputError(f"{source}: expected a list in `answers`, found {answers!r:.60}")
+    spans = dict.fromkeys(_find_marked(answer, passage, name, source) for answer in answers)
     return QuestionExample(
         passage, words, tuple(answer["text"] for answer in answers), tuple(spans), name=name, source=source
     )
 
 
-def _find_marked(answer: Any, passage: Passage, name: str) -> Span:  # noqa: ANN401
+def _find_marked(answer: Any, passage: Passage, name: str, source: str) -> WordRange:  # noqa: ANN401
     """The words of an answer where the file says it stands, or else where it stands as whole words first."""
     text = answer.get("text") if isinstance(answer, dict) else None
     start = answer.get("answer_start") if isinstance(answer, dict) else None
     if not isinstance(text, str) or not isinstance(start, int) or isinstance(start, bool):
-        raise _Bad(f'expected an answer {{"text": "…", "answer_start": 0}}, found {answer!r:.60}')
+        raise InputError(f'{source}: expected an answer {{"text": "…", "answer_start": 0}}, found {answer!r:.60}')
     if not text.strip():
-        raise _Bad(f"question {name} has an answer without words")
+        raise InputError(f"{source}: question {name} has an answer without words")
     end = start + len(text)
     if start < 0 or passage.text[start:end] != text:
         there = passage.text[start:end] if start >= 0 else ""
         elsewhere = passage.text.find(text)
         hint = f"; it stands at {elsewhere}" if elsewhere >= 0 else ", nor anywhere else in its context"
-        raise _Bad(f"the answer {text!r:.60} of question {name} is not at character {start}, {there!r:.60} is{hint}")
+        raise InputError(
+            f"{source}: the answer {text!r:.60} of question {name} is not at character {start}, {there!r:.60} is{hint}"
+        )
     span = passage.span_of(start, end)
     if span is None:
-        raise _Bad(f"the answer {text!r:.60} of question {name} touches no word")
+        raise InputError(f"{source}: the answer {text!r:.60} of question {name} touches no word")
     whole = passage.starts[span[0]] >= start and passage.ends[span[1]] <= end
     return span if whole else next(iter(passage.occurrences(text.strip())), span)
 
@@ -225,10 +226,8 @@ def _objects(found: Any, key: str, place: str) -> list[Any]:  # noqa: ANN401
 
 def _parts(found: dict[str, Any], key: str, place: str, problems: Problems) -> Iterator[tuple[str, dict[str, Any]]]:
     """The objects of a list, each with its place in the file."""
-    try:
+    values = []
+    with problems.within_one():
         values = _objects(found, key, place)
-    except InputError as problem:
-        problems.bad_at(place, str(problem).removeprefix(f"{place}: "))
-        return
     for number, value in enumerate(values):
         yield f"{place}.{key}[{number}]", value

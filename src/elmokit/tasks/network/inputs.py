@@ -12,6 +12,7 @@ words, P passages, T words of the longest passage.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,12 +76,17 @@ class WordBatch(NamedTuple):
             >>> words.join_sentences([2, 1]).features_BWF.squeeze(2).tolist()
             [[0.0, 1.0, 2.0], [4.0, 5.0, 0.0]]
         """
-        places_PT, lengths = _find_places(np.asarray(self.lengths), counts, self.mask_BW.shape[1])
-        places_PT = torch.from_numpy(places_PT).to(self.mask_BW.device)
-        mask_PT = places_PT >= 0
+        # By numpy, and one gather then: nothing waits for a GPU.
+        lengths_B = np.array(self.lengths, np.int64)
+        is_word_BW = np.arange(self.mask_BW.shape[1]) < lengths_B[:, None]
+        lengths = [int(lengths_B[first:last].sum()) for first, last in pairwise(np.cumsum([0, *counts]))]
+        is_word_PT = np.arange(max([1, *lengths])) < np.array(lengths)[:, None]
+        places_PT = np.zeros(is_word_PT.shape, np.int64)
+        places_PT[is_word_PT] = np.flatnonzero(is_word_BW)
+        places_PT, mask_PT = (move_to_device(part, self.mask_BW.device) for part in (places_PT, is_word_PT))
 
         def gather(features: Tensor) -> Tensor:
-            rows = features.flatten(0, 1).index_select(0, places_PT.clamp(min=0).flatten())
+            rows = features.flatten(0, 1).index_select(0, places_PT.flatten())
             return rows.view(*places_PT.shape, -1) * mask_PT.unsqueeze(2)
 
         output = None if self.output_BWE is None else gather(self.output_BWE)
@@ -247,19 +253,6 @@ class WordInputs(nn.Module):
             for place, layers_LWE in zip(places, arrays, strict=True):
                 layers_BLWE[place, :, : layers_LWE.shape[1]] = layers_LWE
         return torch.from_numpy(layers_BLWE).to(self.device).float().transpose(0, 1)
-
-
-def _find_places(lengths_B: np.ndarray, counts: Sequence[int], width: int) -> tuple[np.ndarray, list[int]]:
-    """Where each word of each passage stands among the B × W places, -1 for none; and the words of each passage."""
-    passage_B = np.repeat(np.arange(len(counts)), counts)
-    lengths_P = np.bincount(passage_B, weights=lengths_B, minlength=len(counts)).astype(np.int64)
-    ends_B = np.cumsum(lengths_B)
-    # Word n of all stands n minus the words of the sentences before it into its own sentence's row.
-    shifts_B = np.arange(len(lengths_B)) * width - (ends_B - lengths_B)
-    flat_N = np.arange(ends_B[-1] if len(ends_B) else 0) + np.repeat(shifts_B, lengths_B)
-    places_PT = np.full((len(counts), max(1, int(lengths_P.max(initial=1)))), -1, np.int64)
-    places_PT[np.arange(places_PT.shape[1]) < lengths_P[:, None]] = flat_N
-    return places_PT, lengths_P.tolist()
 
 
 class _Rows(dict[str, int]):
