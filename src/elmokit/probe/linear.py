@@ -45,7 +45,7 @@ class LinearProbe:
     def predict(self, vectors_ND: np.ndarray) -> np.ndarray:
         """(N,) the most likely label of each vector."""
         parts = [
-            (self._scaled(vectors_ND[start : start + ROWS]) @ self.weight_DK + self.bias_K).argmax(1).cpu().numpy()
+            (self._scale(vectors_ND[start : start + ROWS]) @ self.weight_DK + self.bias_K).argmax(1).cpu().numpy()
             for start in range(0, len(vectors_ND), ROWS)
         ]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
@@ -54,7 +54,7 @@ class LinearProbe:
         """The fraction of vectors whose label is right; a label that was not fitted (-1) never is."""
         return float((self.predict(vectors_ND) == labels_N).mean()) if len(labels_N) else float("nan")
 
-    def _scaled(self, vectors_ND: np.ndarray) -> Tensor:
+    def _scale(self, vectors_ND: np.ndarray) -> Tensor:
         return (torch.from_numpy(np.ascontiguousarray(vectors_ND)).to(self.mean_D) - self.mean_D) / self.scale_D
 
 

@@ -58,7 +58,7 @@ def read_mixes(path: str | PathLike[str], *, task: str | None = None) -> list[Le
 
 def _mix(path: str | PathLike[str], task: str, name: str, mix: Any) -> LearnedMix:  # noqa: ANN401
     try:
-        weights = mix["weights"] if "weights" in mix else mix["shares"]  # as they were called before version 0.2
+        weights = mix["weights"] if "weights" in mix else mix["shares"]  # as older records call them
         weights, gamma = tuple(map(float, weights)), float(mix["gamma"])
     except (KeyError, TypeError, ValueError):
         raise InputError(f'{path}: expected a mix with "weights" and "gamma", found {mix!r:.80}') from None

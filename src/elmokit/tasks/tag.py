@@ -87,7 +87,7 @@ class Tagger(TaskModel):
         self.dropout = VariationalDropout(config.dropout)
         self.contextual = BiRecurrent(inputs.dim, config.hidden, num_layers=config.num_layers, dropout=config.dropout)
         self.to_labels = nn.Linear(2 * config.hidden + inputs.output_dim, len(self.labels))
-        self.crf = _crf(self.labels, has_spans=self.has_spans) if config.use_crf else None
+        self.crf = _build_crf(self.labels, has_spans=self.has_spans) if config.use_crf else None
 
     @property
     def metric(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -181,13 +181,13 @@ class Tagger(TaskModel):
         return self.to_labels(words.join_elmo(self.dropout(hidden_BWH))), words.mask_BW
 
 
-def _crf(labels: Sequence[str], *, has_spans: bool) -> Crf:
+def _build_crf(labels: Sequence[str], *, has_spans: bool) -> Crf:
     """A CRF over these labels, which knows what may follow what where they are of spans."""
 
-    def allowed(before: Sequence[str], after: Sequence[str]) -> Tensor:
+    def find_allowed(before: Sequence[str], after: Sequence[str]) -> Tensor:
         return torch.tensor([[not has_spans or _may_follow(one, other) for other in after] for one in before])
 
-    return Crf(allowed([START], labels)[0], allowed(labels, labels), allowed(labels, [END])[:, 0])
+    return Crf(find_allowed([START], labels)[0], find_allowed(labels, labels), find_allowed(labels, [END])[:, 0])
 
 
 def _may_follow(label: str, following: str) -> bool:

@@ -68,13 +68,13 @@ def read_conll_coref(path: str | os.PathLike[str], problems: Problems) -> Iterat
     document = _Document(os.fspath(path), problems)
     for number, text in text_lines(path, problems):
         if begin := BEGIN.match(text):
-            yield from document.finished()
+            yield from document.finish()
             document = _Document(os.fspath(path), problems, name=begin[1].strip(), first_line=number)
         elif not text.strip():
             document.end_sentence()
         elif not text.startswith("#"):
             document.add(number, text)
-    yield from document.finished()
+    yield from document.finish()
 
 
 def cut(document: CorefExample, max_words: int) -> list[tuple[int, CorefExample]]:
@@ -164,7 +164,7 @@ class _Document:
             self.num_words += len(self.words)
         self.words, self.lines, self.begun, self.mentions, self.num_columns = [], [], {}, [], None
 
-    def finished(self) -> Iterator[CorefExample]:
+    def finish(self) -> Iterator[CorefExample]:
         """The document, if there is one."""
         self.end_sentence()
         if self.sentences and not self.is_bad:

@@ -67,7 +67,7 @@ def read_table(
             problems.bad(path, number, f"expected a label and a text with a tab between, found {len(fields)} field(s)")
             continue
         label, text = (unquote(fields[place], always=is_quoted) for place in (label_place, text_place))
-        yield from _checked(path, number, label, splits(text), problems)
+        yield from _make_example(path, number, label, splits(text), problems)
 
 
 def read_json_lines(
@@ -84,7 +84,7 @@ def read_json_lines(
         if label is None or not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
             problems.bad(path, number, f"expected label and text (or words), found the fields {sorted(values)}")
             continue
-        yield from _checked(path, number, str(label), words, problems)
+        yield from _make_example(path, number, str(label), words, problems)
 
 
 def read_labelled_lines(
@@ -95,7 +95,7 @@ def read_labelled_lines(
     for number, line in text_lines(path, problems):
         if line.strip():
             label, _, text = line.strip().partition(" ")
-            yield from _checked(path, number, label.partition(":")[0], splits(text), problems)
+            yield from _make_example(path, number, label.partition(":")[0], splits(text), problems)
 
 
 def is_json_lines(path: str | os.PathLike[str]) -> bool:
@@ -103,7 +103,7 @@ def is_json_lines(path: str | os.PathLike[str]) -> bool:
     return any(suffix in (".json", ".jsonl", ".ndjson") for suffix in Path(path).suffixes)
 
 
-def _checked(
+def _make_example(
     path: str | os.PathLike[str], number: int, label: str, words: Sequence[str], problems: Problems
 ) -> Iterator[LabelledSentence]:
     if not label.strip() or not words:
