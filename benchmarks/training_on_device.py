@@ -42,7 +42,7 @@ from elmokit.pretrain.corpus.encoded import EncodedCorpus
 from elmokit.pretrain.optim.optimiser import build_optimizer
 from elmokit.pretrain.place import Place
 from elmokit.pretrain.recipes import recipe_named
-from elmokit.text.characters import scheme_for
+from elmokit.text.characters import make_scheme
 
 MODULES = {
     "triton": "elmokit.engines.triton",
@@ -270,7 +270,7 @@ def one_preset(kit, preset, output, words, corpus):
     model, parts = building.model_for(config, corpus)
     network = building.built_network(config, model, corpus, kit.device)
     optimizer = build_optimizer(network, building.optimiser_config(config))
-    reader = building.built_reader(config, corpus, scheme_for(model, **parts), place)
+    reader = building.built_reader(config, corpus, make_scheme(model, **parts), place)
     plain = building.built_stepper(config, network, corpus, reader, Place(0, 1, torch.device("cpu")))
     sampling = {"sampler": plain.sampler, "corrects_targets": plain.corrects_targets}
     stepper = stepping.GraphStepper(network, building.built_layout(config, reader), **sampling, seed=1)

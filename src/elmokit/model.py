@@ -31,7 +31,7 @@ from elmokit.nn.bilm import BiLM, BilmState
 from elmokit.nn.packing import NUM_BOUNDARIES, Packing, add_boundaries, join_directions
 from elmokit.nn.scalar_mix import ScalarMix
 from elmokit.nn.word_encoder import WordEncoder, distinct_rows
-from elmokit.text.characters import ByteScheme, scheme_for
+from elmokit.text.characters import ByteScheme, make_scheme
 
 __all__ = ["CANONICAL_SENTENCES", "Elmo", "ElmoOutput", "word_ids"]
 
@@ -112,7 +112,7 @@ class Elmo(nn.Module):
         self.alphabet = None if alphabet is None else list(alphabet)
         self.vocabulary = None if vocabulary is None else list(vocabulary)
         self.swaps_markers = swaps_markers
-        self.scheme = scheme_for(config, alphabet, vocabulary, swaps_markers=swaps_markers)
+        self.scheme = make_scheme(config, alphabet, vocabulary, swaps_markers=swaps_markers)
         self.keep_boundaries = keep_boundaries
         self.encoder = WordEncoder(config)
         self.bilm = BiLM(config.lstm)

@@ -15,7 +15,7 @@ from elmokit.pretrain.building import built_layout, built_network, built_reader,
 from elmokit.pretrain.corpus.encoding import encode_corpus
 from elmokit.pretrain.place import Place
 from elmokit.pretrain.stepping import GraphStepper
-from elmokit.text.characters import ByteScheme, scheme_for
+from elmokit.text.characters import ByteScheme, make_scheme
 
 CPU = Place(0, 1, torch.device("cpu"))
 
@@ -96,7 +96,7 @@ def test_recorded_steps_learn_what_others_learn(texts, tiny, tmp_path, output, m
     config = dataclasses.replace(config, dropout=0.2)
     corpus = encode_corpus([texts[0]], tmp_path / "c", tokenised=True, progress=False, workers=1, min_count=2)
     model, parts = model_for(config, corpus)
-    reader = built_reader(config, corpus, scheme_for(model, **parts), CPU)
+    reader = built_reader(config, corpus, make_scheme(model, **parts), CPU)
     assert isinstance(reader, SentenceReader)
     networks = [built_network(config, model, corpus, CPU.device) for _ in range(2)]
     plain = built_stepper(config, networks[0], corpus, reader, CPU)

@@ -10,7 +10,7 @@ from elmokit.text.characters import (
     UnicodeScheme,
     WordAndCharacterScheme,
     WordScheme,
-    scheme_for,
+    make_scheme,
 )
 
 ALPHABET = ["a", "b", "é", "한", "<", "s", ">", "<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>"]
@@ -220,14 +220,14 @@ def test_schemes_of_configs():
     unicode = CharConfig(scheme="unicode", max_length=20, num_symbols=len(ALPHABET))
     vocabulary = ["<bos>", "<eos>", "<oov>"]
     both = ElmoConfig(characters=unicode, words=WordConfig(3, 8))
-    assert scheme_for(ElmoConfig(), None, None).columns == 50
-    assert scheme_for(ElmoConfig(characters=unicode), ALPHABET).begin_ids[0] == ID["<bow>"]
-    scheme = scheme_for(both, ALPHABET, vocabulary, swaps_markers=True)
+    assert make_scheme(ElmoConfig(), None, None).columns == 50
+    assert make_scheme(ElmoConfig(characters=unicode), ALPHABET).begin_ids[0] == ID["<bow>"]
+    scheme = make_scheme(both, ALPHABET, vocabulary, swaps_markers=True)
     assert scheme.begin_ids[:2].tolist() == [1, ID["<eow>"]]
     assert scheme.columns == 21
     only_words = ElmoConfig(characters=None, words=WordConfig(3, 512), projects_words=False)
-    assert scheme_for(only_words, None, vocabulary).word_ids(["<eos>"]).tolist() == [[2]]
-    assert scheme_for(only_words).word_ids([2]).tolist() == [[3]]
+    assert make_scheme(only_words, None, vocabulary).word_ids(["<eos>"]).tolist() == [[2]]
+    assert make_scheme(only_words).word_ids([2]).tolist() == [[3]]
 
 
 @pytest.mark.parametrize(
@@ -236,10 +236,10 @@ def test_schemes_of_configs():
         (lambda: ByteScheme(2), "max_length is 2"),
         (lambda: UnicodeScheme(["a", "<pad>"]), r"lacks \['<bow>'"),
         (lambda: WordScheme(["a", "b"]), "names no sentence boundaries"),
-        (lambda: scheme_for(_unicode_config(13)), "needs its alphabet"),
-        (lambda: scheme_for(_unicode_config(12), ALPHABET), "13 entries, but the config says 12"),
-        (lambda: scheme_for(_unicode_config(13, words=True), ALPHABET), "needs its vocabulary"),
-        (lambda: scheme_for(_unicode_config(13, words=True), ALPHABET, ["<S>"]), "vocabulary has 1 entries"),
+        (lambda: make_scheme(_unicode_config(13)), "needs its alphabet"),
+        (lambda: make_scheme(_unicode_config(12), ALPHABET), "13 entries, but the config says 12"),
+        (lambda: make_scheme(_unicode_config(13, words=True), ALPHABET), "needs its vocabulary"),
+        (lambda: make_scheme(_unicode_config(13, words=True), ALPHABET, ["<S>"]), "vocabulary has 1 entries"),
     ],
 )
 def test_schemes_that_cannot_be(make, message):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from elmokit.errors import CheckpointError
-from elmokit.text.word_vectors import read_vectors, vectors_width
+from elmokit.text.word_vectors import read_vectors, read_width
 
 GLOVE = "the 0.5 -1 2e-05\nbank 1.5 2 3\n. . . 7 8 9\nat name@domain.com 4 5 6\n\u00a0 1 1 1\nthe 9 9 9\n"
 
@@ -29,7 +29,7 @@ def test_glove_text(tmp_path, name):
     assert vectors.words == ["the", "bank", ". . .", "at name@domain.com", "\u00a0"]  # the first wins
     np.testing.assert_array_equal(vectors.table_VE[:2], np.array([[0.5, -1, 2e-5], [1.5, 2, 3]], np.float32))
     assert vectors.table_VE.dtype == np.float32
-    assert vectors.width == vectors_width(path) == 3
+    assert vectors.width == read_width(path) == 3
 
 
 @pytest.mark.parametrize("end", ["\n", " \n", "\r\n"])
@@ -38,7 +38,7 @@ def test_word2vec_text(tmp_path, end):
     vectors = read_vectors(path)
     assert vectors.words == ["</s>", "7", "bank"]
     np.testing.assert_array_equal(vectors.table_VE, [[0.5, 1], [2, 3], [4, 5]])
-    assert vectors_width(path) == 2
+    assert read_width(path) == 2
 
 
 @pytest.mark.parametrize("text", ["\ufeffthe 1 2\n", "\ufeff1 2\nthe 1 2\n"])
@@ -59,7 +59,7 @@ def test_gensim_keyed_vectors():
     vectors = read_vectors(keyed, only={"b"})
     assert vectors.words == ["b"]
     np.testing.assert_array_equal(vectors.table_VE, [[3, 4, 5]])
-    assert vectors_width(keyed) == 3
+    assert read_width(keyed) == 3
     with pytest.raises(CheckpointError, match="KeyedVectors, found dict"):
         read_vectors({"a": [1]})
 

@@ -26,8 +26,7 @@ import torch
 from elmokit.embed.batching import CARRY_BATCH_SIZE
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.layers import Layers, checked_layers
-from elmokit.embed.manifest import check_same_settings, job_manifest
-from elmokit.embed.parts import Part, PartialFolder, pack_strings
+from elmokit.embed.parts import Part, PartialFolder, check_same_settings, make_manifest, pack_strings
 from elmokit.embed.progress import JobClock, Progress
 from elmokit.embed.segments import SEGMENT_WORDS, Cutter, Segment, skip_finished
 from elmokit.embed.sinks import Contents, Format, find_format
@@ -122,7 +121,7 @@ def embed_files(
     reader = LineReader([inputs] if isinstance(inputs, (str, PathLike)) else inputs)
     started = time.monotonic()
     folder = PartialFolder(output)
-    manifest = job_manifest(
+    manifest = make_manifest(
         embedder,
         tokenised=tokenised,
         format=kind.name,

@@ -3,7 +3,8 @@
 Arrives: the rows of one segment of the input with their vectors. Leaves: a `.safetensors` file that holds them, there
 completely or not at all, and later a `Part` that maps its arrays from it. What a part is about (counts, and which lines
 of input it came from) stands in the metadata of the file. A kill at any moment leaves only whole files and one stale
-`.tmp`.
+`.tmp`. The manifest holds whatever can change a byte of the output, the weights as a hash, so that a job is resumed
+only as it was started.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from elmokit.errors import OutputError
+import elmokit
+from elmokit.embed.embedder import Embedder
+from elmokit.errors import InputError, OutputError
 from elmokit.io.atomic import flush_to_disk, replace_file, replace_text
 
-__all__ = ["Part", "PartialFolder", "pack_strings"]
+__all__ = ["Part", "PartialFolder", "check_same_settings", "make_manifest", "pack_strings"]
 
+JOB_VERSION = 3  # of the files in the folder of an unfinished job
 MANIFEST = "manifest.json"
 ASSEMBLY = "assembly"
 METADATA_KEY = "elmokit"  # one key alone: safetensors writes several in any order, and equal parts have equal bytes
@@ -154,6 +158,53 @@ class PartialFolder:
 
     def _part_path(self, number: int) -> Path:
         return self.path / f"part-{number:08d}.safetensors"
+
+
+def make_manifest(embedder: Embedder, *, tokenised: bool, **choices: str | int | bool | None) -> dict[str, Any]:
+    """The manifest of a job: `settings` to be compared, `about` for the metadata of the output.
+
+    Arguments:
+        embedder: the model and how it is run.
+        tokenised: whether the segmenter is left out.
+        choices: the other settings of the job by name; `layers` is one of them.
+    """
+    segmenter = embedder.segmenter
+    kind = type(segmenter)
+    name = getattr(segmenter, "__qualname__", kind.__qualname__)  # a function has a name of its own
+    model_hash, version = embedder.elmo.fingerprint(), elmokit.__version__
+    settings = {
+        "job_version": JOB_VERSION,
+        "elmokit": version,
+        "model": model_hash,
+        "tokenised": tokenised,
+        "segmenter": None if tokenised else f"{segmenter.__module__}.{name}",
+        "state": embedder.state,
+        "cache_words": embedder.cache_words,
+        "device": embedder.device.type,
+        "precision": embedder.precision,
+        **choices,
+    }
+    about = {
+        "version": version,
+        "model": Path(embedder.source).name,
+        "fingerprint": model_hash,
+        "layers": str(choices["layers"]),
+        "state": embedder.state,
+        "precision": embedder.precision,
+    }
+    return {"settings": settings, "about": about}
+
+
+def check_same_settings(before: dict[str, Any], now: dict[str, Any], *, folder: Path) -> None:
+    """An `InputError` that names every setting in which a resumed job differs from the one that was started."""
+    changes = [
+        f"{name} was {before.get(name)!r}, now {value!r}" for name, value in now.items() if before.get(name) != value
+    ]
+    if changes:
+        raise InputError(
+            f"the unfinished job in {folder} was started differently ({'; '.join(changes)}): resume it with the same "
+            "settings, or start again with --overwrite (overwrite=True)"
+        )
 
 
 def pack_strings(name: str, strings: Sequence[str]) -> dict[str, np.ndarray]:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from elmokit.config import ElmoConfig
 from elmokit.errors import CheckpointError
-from elmokit.text.characters import Scheme, scheme_for
+from elmokit.text.characters import Scheme, make_scheme
 
 __all__ = [
     "Checkpoint",
@@ -76,7 +76,7 @@ class Checkpoint:
 
     def scheme(self) -> Scheme:
         """What turns this model's words into ids."""
-        return scheme_for(self.config, self.alphabet, self.vocabulary, swaps_markers=self.swaps_markers)
+        return make_scheme(self.config, self.alphabet, self.vocabulary, swaps_markers=self.swaps_markers)
 
     def check(self, where: str) -> None:
         """Raise a `CheckpointError` unless tensors and lists are those the config describes."""

@@ -34,7 +34,7 @@ from elmokit.pretrain.saving import Checkpoints
 from elmokit.pretrain.start import Start
 from elmokit.pretrain.stepping import GraphStepper
 from elmokit.pretrain.unfreezing import Stages
-from elmokit.text.characters import scheme_for
+from elmokit.text.characters import make_scheme
 
 __all__ = ["Run"]
 
@@ -68,7 +68,7 @@ class Run:
         self.start, self.config, self.corpus, self.place = start, start.config, corpus, place
         config = self.config
         model, self.scheme_parts = start.model_for(corpus)
-        self.scheme = scheme = scheme_for(model, **self.scheme_parts)
+        self.scheme = scheme = make_scheme(model, **self.scheme_parts)
         self.network = built_network(config, model, corpus, place.device)
         self.optimizer = build_optimizer(self.network, optimiser_config(config))
         self.reader = built_reader(config, corpus, scheme, place)

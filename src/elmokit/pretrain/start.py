@@ -28,7 +28,7 @@ from elmokit.pretrain.corpus.encoded import UNKNOWN, EncodedCorpus
 from elmokit.pretrain.network import LanguageModelNetwork
 from elmokit.pretrain.recipes import TrainConfig
 from elmokit.text.characters import VOCABULARY_SPECIALS
-from elmokit.text.word_vectors import read_vectors, vectors_width
+from elmokit.text.word_vectors import read_vectors, read_width
 
 __all__ = ["Start", "matched_rows", "start_of", "take_over_rows"]
 
@@ -106,7 +106,7 @@ class _Vectors(Start):
     """A table of words that others have trained, under random LSTMs."""
 
     def __init__(self, config: TrainConfig, vectors: Any) -> None:  # noqa: ANN401
-        self.vectors, self.width = vectors, vectors_width(vectors)
+        self.vectors, self.width = vectors, read_width(vectors)
         self.config = dataclasses.replace(config, input="words")
         self.origin = _origin(vectors=vectors)
         self.facts = {"vectors": _named(vectors)}

@@ -21,8 +21,8 @@ from elmokit.probe.frozen import each_mix, span_every_word
 from elmokit.probe.linear import fit
 from elmokit.probe.report import Report
 from elmokit.probe.sources import VectorSource
-from elmokit.text.conllu import word_columns
-from elmokit.text.labelled import Problems, blocks, text_lines
+from elmokit.text.conllu import parse_conllu
+from elmokit.text.labelled import Problems, read_lines, split_blocks
 
 __all__ = ["MOST_FREQUENT", "NO_VALUE", "TreebankSentence", "control_tags", "probe_tags", "read_conllu"]
 
@@ -58,8 +58,8 @@ def read_conllu(
     problems = problems or Problems()
     tag = tag.upper() if tag.upper() in ("UPOS", "XPOS") else tag
     sentences: list[TreebankSentence] = []
-    for lines in blocks(text_lines(path, problems)):
-        words = word_columns(path, lines, problems)
+    for lines in split_blocks(read_lines(path, problems)):
+        words = parse_conllu(path, lines, problems)
         if words:
             sentences.append(TreebankSentence([columns[1] for columns in words], [_tag(each, tag) for each in words]))
     _check(path, sentences, tag, problems)

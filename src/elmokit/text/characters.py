@@ -1,12 +1,12 @@
 """Words → ids: the only file that knows which number stands for which byte, character or word.
 
-Words (strings) arrive; `int64` arrays leave, one row a word, `scheme.columns` numbers a row. In every scheme
+Words (strings) arrive; `int64` arrays leave, one row per word, `scheme.columns` numbers per row. In every scheme
 the id 0 means "no word" and the symbol s has the id s + 1, so a padded batch is a zero-padded array and the
 model's tables need no row for padding. A model has one scheme:
 
     ByteScheme              the UTF-8 bytes of a word, as in every published English model: needs no vocabulary
     UnicodeScheme           characters of a learned alphabet (ELMoForManyLangs, new models)
-    WordScheme              one number a word, from a vocabulary or given as numbers (word-input, id-only models)
+    WordScheme              one number per word, from a vocabulary or given as numbers (word-input, id-only models)
     WordAndCharacterScheme  both, side by side (ELMoForManyLangs)
 
 Only numpy is needed here: ids can be made in a data loader that never imports torch.
@@ -31,7 +31,7 @@ __all__ = [
     "UnicodeScheme",
     "WordAndCharacterScheme",
     "WordScheme",
-    "scheme_for",
+    "make_scheme",
 ]
 
 # Symbols of the byte scheme after the 256 bytes (bilm-tf, data.py); their ids are one higher.
@@ -47,7 +47,7 @@ class Scheme(ABC):
     """How a model numbers its words.
 
     Attributes:
-        columns: C, numbers a word takes.
+        columns: C, numbers per word.
         begin_ids: (C,) the row of the token that opens every sentence.
         end_ids: (C,) the row of the token that closes it.
     """
@@ -71,7 +71,8 @@ class Scheme(ABC):
             >>> ByteScheme().batch_ids([["the", "bank"], ["hello"], []]).shape
             (3, 2, 50)
         """
-        rows = [_listed(sentence) for sentence in _listed(sentences, what="a list of sentences, each a list of words")]
+        sentences = _check_list(sentences, what="a list of sentences, each a list of words")
+        rows = [_check_list(sentence) for sentence in sentences]
         lengths_B = np.array([len(row) for row in rows], dtype=np.int64)
         ids_NC = self.word_ids([word for row in rows for word in row])
         ids_BWC = np.zeros((len(rows), int(lengths_B.max(initial=0)), self.columns), dtype=np.int64)
@@ -95,32 +96,32 @@ class ByteScheme(Scheme):
     """
 
     def __init__(self, max_length: int = 50) -> None:
-        self.columns = _checked_length(max_length)
+        self.columns = _check_length(max_length)
         self._num_bytes = self.columns - 2
-        self.begin_ids = self._boundary(BEGIN_SENTENCE)
-        self.end_ids = self._boundary(END_SENTENCE)
+        self.begin_ids = self._make_boundary(BEGIN_SENTENCE)
+        self.end_ids = self._make_boundary(END_SENTENCE)
 
     def word_ids(self, words: Sequence[str]) -> np.ndarray:
         """(N, C) int64 ids of N words."""
-        words = _listed(words)
-        bytes_T, lengths_N = _bytes_of(words, self._num_bytes)
-        ids_NC = _between_markers(bytes_T + np.int64(1), lengths_N, self.columns, *_BYTE_MARKERS)
+        words = _check_list(words)
+        bytes_T, lengths_N = _encode_words(words, self._num_bytes)
+        ids_NC = _add_markers(bytes_T + np.int64(1), lengths_N, self.columns, *_BYTE_MARKERS)
         _place_boundaries(ids_NC, words, {"<S>": self.begin_ids, "</S>": self.end_ids})
         return ids_NC
 
     def count_cut(self, words: Sequence[str]) -> int:
         """How many words are longer than `max_length - 2` bytes or hold a NUL."""
-        limit, words = self._num_bytes, _listed(words)
+        limit, words = self._num_bytes, _check_list(words)
         try:
             text = "".join(words)
         except TypeError:
-            raise _not_a_word(words) from None
+            raise _explain_bad_word(words) from None
         # A character has at most 4 bytes, so most sentences need no closer look.
         if "\0" not in text and max(map(len, words), default=0) * (1 if text.isascii() else 4) <= limit:
             return 0
-        return sum("\0" in word or (4 * len(word) > limit and _num_bytes(word) > limit) for word in words)
+        return sum("\0" in word or (4 * len(word) > limit and _count_bytes(word) > limit) for word in words)
 
-    def _boundary(self, symbol: int) -> np.ndarray:
+    def _make_boundary(self, symbol: int) -> np.ndarray:
         ids_C = np.full(self.columns, PADDING + 1, dtype=np.int64)
         ids_C[:3] = np.array([BEGIN_WORD, symbol, END_WORD]) + 1
         return ids_C
@@ -144,7 +145,7 @@ class UnicodeScheme(Scheme):
     """
 
     def __init__(self, alphabet: Sequence[str], max_length: int = 50, *, swaps_markers: bool = False) -> None:
-        self.columns = _checked_length(max_length)
+        self.columns = _check_length(max_length)
         self.num_characters = self.columns - 2
         ids = {symbol: number for number, symbol in enumerate(alphabet, start=1)}
         specials = ("<bow>", "<eow>", "<oov>", "<pad>", "<bos>", "<eos>")
@@ -160,35 +161,35 @@ class UnicodeScheme(Scheme):
         # One row more than the highest character: everything above falls on it, and is unknown.
         self._ids_of_code_points = np.full(max(code_points, default=0) + 2, self._unknown, dtype=np.int64)
         self._ids_of_code_points[list(code_points)] = list(code_points.values())
-        self.begin_ids = self._boundary(ids["<bos>"])
-        self.end_ids = self._boundary(ids["<eos>"])
+        self.begin_ids = self._make_boundary(ids["<bos>"])
+        self.end_ids = self._make_boundary(ids["<eos>"])
 
     def word_ids(self, words: Sequence[str]) -> np.ndarray:
         """(N, C) int64 ids of N words."""
-        words = _listed(words)
-        cut, lengths_N = _cut(words, self.num_characters)
+        words = _check_list(words)
+        cut, lengths_N = _cut_words(words, self.num_characters)
         code_points_T = np.frombuffer("".join(cut).encode("utf-32-le", "surrogatepass"), dtype="<u4")
         ids_T = self._ids_of_code_points[np.minimum(code_points_T, len(self._ids_of_code_points) - 1)]
-        ids_NC = _between_markers(ids_T, lengths_N, self.columns, self._begin, self._end, self._padding)
+        ids_NC = _add_markers(ids_T, lengths_N, self.columns, self._begin, self._end, self._padding)
         _place_boundaries(ids_NC, cut, {"<bos>": self.begin_ids, "<eos>": self.end_ids})
         return ids_NC
 
     def count_cut(self, words: Sequence[str]) -> int:
         """How many words are longer than `max_length - 2` characters or hold a NUL."""
-        words = _listed(words)
+        words = _check_list(words)
         try:
             return sum("\0" in word or len(word) > self.num_characters for word in words)
         except TypeError:
-            raise _not_a_word(words) from None
+            raise _explain_bad_word(words) from None
 
-    def _boundary(self, symbol_id: int) -> np.ndarray:
+    def _make_boundary(self, symbol_id: int) -> np.ndarray:
         ids_C = np.full(self.columns, self._padding, dtype=np.int64)
         ids_C[:3] = self._begin, symbol_id, self._end
         return ids_C
 
 
 class WordScheme(Scheme):
-    """One number a word: its row in the model's table, plus one.
+    """One number per word: its row in the model's table, plus one.
 
     With a vocabulary, a word that it lacks is the unknown word. Without one (music, proteins, any ids) the
     words are row numbers themselves, as integers or decimal strings, and rows 0, 1, 2 are sentence begin,
@@ -198,7 +199,7 @@ class WordScheme(Scheme):
         vocabulary: row r is `vocabulary[r]`; names the boundaries and the unknown word as `<S> </S> <UNK>` or
             `<bos> <eos> <oov>`. `None` for row numbers.
         num_words: rows of the model's table: without a vocabulary, a number past it is refused.
-        max_length: characters of a word that are looked up: a longer one is found by its beginning. `None` for all.
+        max_length: characters of a word by which it is found: a longer one is found by its beginning. `None` for all.
         swaps_markers: a vocabulary of ELMoForManyLangs: its boundaries are `<bos> <eos>` even if it holds `<S> </S>`,
             which are ordinary words there.
 
@@ -222,17 +223,17 @@ class WordScheme(Scheme):
         self._num_words, self._max_length = num_words, max_length
         self._rows = None if vocabulary is None else {word: row for row, word in enumerate(vocabulary)}
         names = VOCABULARY_SPECIALS[::-1] if swaps_markers else VOCABULARY_SPECIALS
-        begin, end, self._unknown = (0, 1, 2) if self._rows is None else _special_rows(self._rows, names)
+        begin, end, self._unknown = (0, 1, 2) if self._rows is None else _find_specials(self._rows, names)
         self.begin_ids = np.array([begin + 1], dtype=np.int64)
         self.end_ids = np.array([end + 1], dtype=np.int64)
 
     def word_ids(self, words: Sequence[str] | Sequence[int]) -> np.ndarray:
         """(N, 1) int64 ids of N words."""
-        words = _listed(words)
+        words = _check_list(words)
         if self._rows is None:
-            rows = [self._numbered(word) for word in words]
+            rows = [self._parse_row(word) for word in words]
         elif not all(isinstance(word, str) for word in words):
-            raise _not_a_word(words)
+            raise _explain_bad_word(words)
         else:
             rows = [self._rows.get(word[: self._max_length], self._unknown) for word in words]
             if None in rows:
@@ -244,10 +245,10 @@ class WordScheme(Scheme):
 
     def count_cut(self, words: Sequence[str]) -> int:
         """How many words are longer than `max_length`; without one, a word of any length is one row."""
-        words, limit = _listed(words), self._max_length
+        words, limit = _check_list(words), self._max_length
         return 0 if limit is None else sum(isinstance(word, str) and len(word) > limit for word in words)
 
-    def _numbered(self, word: Any) -> int:  # noqa: ANN401
+    def _parse_row(self, word: Any) -> int:  # noqa: ANN401
         row = -1
         if isinstance(word, str):
             # 18 digits fit in int64; more would be out of any table's range, and int() refuses thousands of them.
@@ -276,7 +277,7 @@ class WordAndCharacterScheme(Scheme):
 
     def word_ids(self, words: Sequence[str]) -> np.ndarray:
         """(N, C) int64 ids of N words."""
-        words = _listed(words)
+        words = _check_list(words)
         return np.concatenate([self._words.word_ids(words), self._characters.word_ids(words)], axis=1)
 
     def count_cut(self, words: Sequence[str]) -> int:
@@ -284,7 +285,7 @@ class WordAndCharacterScheme(Scheme):
         return self._characters.count_cut(words)
 
 
-def scheme_for(
+def make_scheme(
     config: ElmoConfig,
     alphabet: Sequence[str] | None = None,
     vocabulary: Sequence[str] | None = None,
@@ -314,7 +315,7 @@ def scheme_for(
     return scheme
 
 
-def _listed(words: Iterable[Any], what: str = "a list of words") -> list[Any] | tuple[Any, ...]:
+def _check_list(words: Iterable[Any], what: str = "a list of words") -> list[Any] | tuple[Any, ...]:
     """The words as a list; a bare string, which iterates over its characters, is surely a mistake."""
     if isinstance(words, (list, tuple)):
         return words
@@ -326,28 +327,28 @@ def _listed(words: Iterable[Any], what: str = "a list of words") -> list[Any] | 
         raise InputError(f"expected {what}, but {type(words).__name__} came: {words!r:.60}") from None
 
 
-def _not_a_word(words: Sequence[Any]) -> InputError:
+def _explain_bad_word(words: Sequence[Any]) -> InputError:
     position, word = next((i, word) for i, word in enumerate(words) if not isinstance(word, str))
     return InputError(
         f"word {position} is {word!r:.60} of type {type(word).__name__}: expected a string. Turn it into one with str()"
     )
 
 
-def _cut(words: Sequence[str], limit: int) -> tuple[Sequence[str], np.ndarray]:
+def _cut_words(words: Sequence[str], limit: int) -> tuple[Sequence[str], np.ndarray]:
     """The words cut to their first characters, and how many characters each has then."""
     try:
         "".join(words)  # the quickest way to see that all are strings
     except TypeError:
-        raise _not_a_word(words) from None
+        raise _explain_bad_word(words) from None
     lengths_N = np.fromiter(map(len, words), np.int64, len(words))
     if lengths_N.max(initial=0) <= limit:
         return words, lengths_N
     return [word[:limit] for word in words], lengths_N.clip(max=limit)
 
 
-def _bytes_of(words: Sequence[str], limit: int) -> tuple[np.ndarray, np.ndarray]:
+def _encode_words(words: Sequence[str], limit: int) -> tuple[np.ndarray, np.ndarray]:
     """The UTF-8 bytes of all words end to end, at most `limit` of each, and how many each has."""
-    cut, lengths_N = _cut(words, limit)
+    cut, lengths_N = _cut_words(words, limit)
     text = "".join(cut)
     try:
         bytes_T = np.frombuffer(text.encode(), np.uint8)
@@ -366,7 +367,7 @@ def _bytes_of(words: Sequence[str], limit: int) -> tuple[np.ndarray, np.ndarray]
     return bytes_T, lengths_N.clip(max=limit)
 
 
-def _between_markers(
+def _add_markers(
     ids_T: np.ndarray, lengths_N: np.ndarray, columns: int, begin: int, end: int, padding: int
 ) -> np.ndarray:
     """Rows (N, C) of words whose ids lie end to end: a marker before and after each, padding behind."""
@@ -381,7 +382,7 @@ def _between_markers(
     return ids_NC
 
 
-def _num_bytes(word: str) -> int:
+def _count_bytes(word: str) -> int:
     return len(word.encode("utf-8", "ignore"))
 
 
@@ -391,7 +392,7 @@ def _place_boundaries(ids_NC: np.ndarray, words: Sequence[str], rows: dict[str, 
             ids_NC[[word == name for word in words]] = ids_C
 
 
-def _special_rows(rows: dict[str, int], names: Sequence[tuple[str, str, str]]) -> tuple[int, int, int | None]:
+def _find_specials(rows: dict[str, int], names: Sequence[tuple[str, str, str]]) -> tuple[int, int, int | None]:
     for begin, end, unknown in names:
         if begin in rows and end in rows:
             return rows[begin], rows[end], rows.get(unknown)
@@ -399,7 +400,7 @@ def _special_rows(rows: dict[str, int], names: Sequence[tuple[str, str, str]]) -
     raise ConfigError(f"the vocabulary of {len(rows)} words names no sentence boundaries: expected {either} among them")
 
 
-def _checked_length(max_length: int) -> int:
+def _check_length(max_length: int) -> int:
     if max_length < 3:
         raise ConfigError(f"max_length is {max_length}: two markers and a character need 3")
     return max_length

@@ -1,4 +1,4 @@
-r"""CoNLL-U, the format of Universal Dependencies: ten columns between tabs, a word a line.
+r"""CoNLL-U, the format of Universal Dependencies: ten columns between tabs, one word per line.
 
 The numbered lines of a sentence arrive; the columns of its words leave. Comments, ranges (`3-4`, written as one word)
 and empty nodes (`5.1`, words that were left out) are no words of their own and are passed over.
@@ -11,12 +11,12 @@ from collections.abc import Iterable
 
 from elmokit.text.labelled import Problems
 
-__all__ = ["COLUMNS", "word_columns"]
+__all__ = ["COLUMNS", "parse_conllu"]
 
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 
 
-def word_columns(
+def parse_conllu(
     path: str | os.PathLike[str], lines: Iterable[tuple[int, str]], problems: Problems
 ) -> list[list[str]] | None:
     r"""The ten columns of each word of a sentence; `None` for one that cannot be used.
@@ -28,7 +28,7 @@ def word_columns(
 
     Example:
         >>> lines = [(1, "# a comment"), (2, "1\tDogs\tdog\tNOUN\tNNS\tNumber=Plur\t0\troot\t_\t_")]
-        >>> [columns[1] for columns in word_columns("a.conllu", lines, Problems())]
+        >>> [columns[1] for columns in parse_conllu("a.conllu", lines, Problems())]
         ['Dogs']
     """
     words: list[list[str]] = []
@@ -36,16 +36,16 @@ def word_columns(
         if text.startswith("#"):
             continue
         columns = text.split("\t")
-        complaint = _complaint(columns, len(words) + 1)
-        if complaint is not None:
-            problems.bad(path, number, complaint)
+        fault = _find_fault(columns, len(words) + 1)
+        if fault is not None:
+            problems.bad(path, number, fault)
             return None
         if columns[0].isdecimal():
             words.append(columns)
     return words
 
 
-def _complaint(columns: list[str], expected: int) -> str | None:
+def _find_fault(columns: list[str], expected: int) -> str | None:
     if len(columns) != len(COLUMNS):
         return f"expected {len(COLUMNS)} columns between tabs, found {len(columns)} (is this CoNLL-U?)"
     number = columns[0]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from elmokit.errors import InputError
 from elmokit.text.files import Line, LineReader
 
-__all__ = ["Problems", "blocks", "text_lines"]
+__all__ = ["Problems", "split_blocks", "read_lines"]
 
 
 @dataclass
@@ -75,15 +75,15 @@ class Problems:
         return f"{self.num_bad:,} bad example{'s' if self.num_bad > 1 else ''} skipped, the first: {self.first}"
 
 
-def text_lines(path: str | os.PathLike[str], problems: Problems) -> Iterator[tuple[int, str]]:
+def read_lines(path: str | os.PathLike[str], problems: Problems) -> Iterator[tuple[int, str]]:
     """Numbers (from 1) and texts of the lines of a file, plain or packed; `-` for standard input."""
     for line in LineReader([path]):
-        text = _decoded(line, problems)
+        text = _decode(line, problems)
         if text is not None:
             yield line.number + 1, text
 
 
-def _decoded(line: Line, problems: Problems) -> str | None:
+def _decode(line: Line, problems: Problems) -> str | None:
     try:
         return line.text()
     except InputError:
@@ -93,11 +93,11 @@ def _decoded(line: Line, problems: Problems) -> str | None:
         return None
 
 
-def blocks(lines: Iterator[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
+def split_blocks(lines: Iterator[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
     """Runs of lines between blank ones: a sentence each, in column formats.
 
     Example:
-        >>> list(blocks(iter([(1, "a"), (2, ""), (3, "b"), (4, "c")])))
+        >>> list(split_blocks(iter([(1, "a"), (2, ""), (3, "b"), (4, "c")])))
         [[(1, 'a')], [(3, 'b'), (4, 'c')]]
     """
     block: list[tuple[int, str]] = []

@@ -9,7 +9,7 @@ characters left as they are (no `-LRB-`, no changed quotes):
   keeps `don't`), `cannot` is not; hyphenated words, O'Neil, AT&T and d'Artagnan are one word;
 * numbers keep their commas, points, colons and slashes (`1,234.56`, `12:30`, `1/2`), abbreviations and initials
   their full stop, URLs, e-mail addresses, @names and #tags everything;
-* Han is one character a word, Hiragana and Katakana one run a word, Korean and other spaced scripts as written,
+* Han is one character per word, Hiragana and Katakana one run per word, Korean and other spaced scripts as written,
   and Thai, Lao, Khmer, Burmese are left whole between spaces; emoji and accented letters are never cut in half.
 
 A sentence ends at `.`, `!`, `?`, `…` (and `。`, `।`, `؟` and their like) with the quotes and brackets that close it,
@@ -52,7 +52,7 @@ class Segmenter(Protocol):
 
 
 class RuleSegmenter:
-    """The default segmenter: deterministic rules, about a million words a second.
+    """The default segmenter: deterministic rules, about a million words per second.
 
     Arguments:
         splits_clitics: split `don't` into `do n't` and `John's` into `John 's` (Penn Treebank), or keep them.
@@ -88,12 +88,8 @@ class RuleSegmenter:
         found: list[list[Word]] = []
         sentence: list[Word] = []
         forms = line.split()
-        known, learn, follows, new = (
-            self._chunks.get,
-            self._chunk,
-            line.startswith,
-            tuple.__new__,
-        )  # quicker than Word()
+        known, learn, follows = self._chunks.get, self._find_chunk, line.startswith
+        new = tuple.__new__  # quicker than Word()
         end = -1
         for number, form in enumerate(forms):
             chunk = known(form) or learn(form)
@@ -109,12 +105,12 @@ class RuleSegmenter:
                     sentence.append(new(Word, (piece, start + offset, start + until)))
             else:
                 following = learn(forms[number + 1]) if number + 1 < len(forms) else None
-                placed = [
-                    Word(piece, start + offset, start + until) for piece, offset, until in _pieces(chunk, following)
-                ]
+                after = forms[number + 2 : number + 3]
+                pieces = _choose_pieces(chunk, following)
+                placed = [Word(piece, start + offset, start + until) for piece, offset, until in pieces]
                 for begin, stop in pairwise((0, *chunk.breaks, len(placed))):
                     sentence += placed[begin:stop]
-                    ends = stop < len(placed) or _ends(chunk, following, forms[number + 2 : number + 3], sentence)
+                    ends = stop < len(placed) or _ends_sentence(chunk, following, after, sentence)
                     if ends and splits:
                         found.append(sentence)
                         sentence = []
@@ -122,7 +118,7 @@ class RuleSegmenter:
             found.append(sentence)
         return found
 
-    def _chunk(self, form: str) -> _Chunk:
+    def _find_chunk(self, form: str) -> _Chunk:
         chunk = self._chunks.get(form)
         if chunk is not None:
             return chunk
@@ -144,7 +140,7 @@ def sentences(text: str) -> list[str]:
         >>> sentences("He met Dr. Lee at 5 p.m. It rained. “Why?” she asked.")
         ['He met Dr. Lee at 5 p.m.', 'It rained.', '“Why?” she asked.']
     """
-    return [text[found[0].start : found[-1].end] for found in _default_segmenter()(text)]
+    return [text[found[0].start : found[-1].end] for found in _get_default_segmenter()(text)]
 
 
 def words(sentence: str) -> list[str]:
@@ -154,7 +150,7 @@ def words(sentence: str) -> list[str]:
         >>> words("We can't; it's the U.S. (again)!")
         ['We', 'ca', "n't", ';', 'it', "'s", 'the', 'U.S.', '(', 'again', ')', '!']
     """
-    return [word.text for word in _default_segmenter().words(sentence)]
+    return [word.text for word in _get_default_segmenter().words(sentence)]
 
 
 # A chunk is what stands between white space. How it can end a sentence:
@@ -185,7 +181,7 @@ class _Chunk(NamedTuple):
     loose: tuple[_Piece, ...]  # the pieces, should the full stop not belong to the abbreviation
 
 
-def _pieces(chunk: _Chunk, following: _Chunk | None) -> tuple[_Piece, ...]:
+def _choose_pieces(chunk: _Chunk, following: _Chunk | None) -> tuple[_Piece, ...]:
     """The words of a chunk, now that the next is known: `No. 5` but `No .`, `C. Dickens` but `vitamin C .` last."""
     if chunk.ending == _NUMBERED and (following is None or following.beginning != _DIGIT):
         return chunk.loose
@@ -194,7 +190,7 @@ def _pieces(chunk: _Chunk, following: _Chunk | None) -> tuple[_Piece, ...]:
     return chunk.pieces
 
 
-def _ends(chunk: _Chunk, following: _Chunk | None, after: list[str], sentence: list[Word]) -> bool:
+def _ends_sentence(chunk: _Chunk, following: _Chunk | None, after: list[str], sentence: list[Word]) -> bool:
     """Whether a sentence ends after this chunk, which is the last of `sentence` so far."""
     if following is None:
         return True
@@ -220,7 +216,7 @@ _hangul_and_digits = re.compile("[0-9A-Za-z가-힣]+").fullmatch
 
 
 @cache
-def _default_segmenter() -> RuleSegmenter:
+def _get_default_segmenter() -> RuleSegmenter:
     return RuleSegmenter()
 
 
@@ -234,35 +230,35 @@ def _check_text(text: object) -> None:
 
 def _read_chunk(form: str, splits_clitics: bool) -> _Chunk:
     """Everything that the rules say about one chunk."""
-    beginning, starter = _beginning(form)
+    beginning, starter = _classify_beginning(form)
     if _is_run(form):  # most chunks need no pattern
         word = ((form, 0, len(form)),)
         return _Chunk(word, _WORD, beginning, starter, (), word)
     if form[-1] in ',.;:!?)"”' and _is_run(form[:-1]):  # and most others neither
         tokens = [form[:-1], form[-1]]
     else:
-        tokens = [match.group() for match in _pattern(not ADDRESS_SIGNS.isdisjoint(form)).finditer(form)]
+        tokens = [match.group() for match in _compile_pattern(not ADDRESS_SIGNS.isdisjoint(form)).finditer(form)]
     joined: list[str] = []  # the tokens, with full stops given to abbreviations
     kinds: list[int] = []
     for token in tokens:
-        kind = _abbreviation(joined[-1]) if token == "." and joined and kinds[-1] == _NONE else _NONE
+        kind = _classify_abbreviation(joined[-1]) if token == "." and joined and kinds[-1] == _NONE else _NONE
         if kind == _NONE:
             joined.append(token)
             kinds.append(_NONE)
         else:
             joined[-1] += "."
             kinds[-1] = kind
-    pieces = _spans(joined, splits_clitics)
-    breaks = _inner_ends(pieces) if not HARD_STOPS.isdisjoint(form) else ()
+    pieces = _place_tokens(joined, splits_clitics)
+    breaks = _find_inner_ends(pieces) if not HARD_STOPS.isdisjoint(form) else ()
     last = len(joined)  # what decides stands before the closing quotes and brackets
     while last and joined[last - 1] in CLOSERS:
         last -= 1
     ending = kinds[last - 1] if last else _NONE
     if last and ending == _NONE:
-        ending = _stop(joined[:last], joined[last:])
+        ending = _classify_stop(joined[:last], joined[last:])
     if ending == _NONE:
         ending = _CARRIES if beginning == _CLOSER or breaks else _WORD if len(pieces) == 1 else _NONE
-    loose = _spans(tokens, splits_clitics) if ending in (_INITIAL, _NUMBERED) else pieces
+    loose = _place_tokens(tokens, splits_clitics) if ending in (_INITIAL, _NUMBERED) else pieces
     return _Chunk(pieces, ending, beginning, starter, breaks, loose)
 
 
@@ -273,14 +269,14 @@ def _is_run(form: str) -> bool:
     return (form.isalpha() and max(form) < "\u2000") or _hangul_and_digits(form) is not None
 
 
-def _spans(tokens: list[str], splits_clitics: bool) -> tuple[_Piece, ...]:
+def _place_tokens(tokens: list[str], splits_clitics: bool) -> tuple[_Piece, ...]:
     """The tokens with their places in the chunk, contractions taken apart from the right: I'd've, I 'd 've."""
     spans: list[_Piece] = []
     start = 0
     for token in tokens:
         parts: list[str] = []
         splits = splits_clitics and ("'" in token or "’" in token)
-        while splits and len(parts) < 3 and (clitic := _clitic().search(token, max(0, len(token) - 4))):
+        while splits and len(parts) < 3 and (clitic := _compile_clitic().search(token, max(0, len(token) - 4))):
             parts.append(clitic.group())
             token = token[: clitic.start()]
         for part in (token, *reversed(parts)):
@@ -289,7 +285,7 @@ def _spans(tokens: list[str], splits_clitics: bool) -> tuple[_Piece, ...]:
     return tuple(spans)
 
 
-def _abbreviation(word: str) -> int:
+def _classify_abbreviation(word: str) -> int:
     """The kind of the abbreviation that a word before a full stop is; `_NONE` if it is none."""
     if len(word) == 1 and word.isupper():
         return _INITIAL
@@ -301,7 +297,7 @@ def _abbreviation(word: str) -> int:
     return _SHORT if dotted else _NONE
 
 
-def _stop(tokens: list[str], closers: list[str]) -> int:
+def _classify_stop(tokens: list[str], closers: list[str]) -> int:
     """How a chunk ends whose last tokens, before `closers`, are these and no abbreviation."""
     last = tokens[-1]
     if last[0] in "!?؟‼⁇⁈⁉":
@@ -315,7 +311,7 @@ def _stop(tokens: list[str], closers: list[str]) -> int:
     return _NONE
 
 
-def _beginning(form: str) -> tuple[int, bool]:
+def _classify_beginning(form: str) -> tuple[int, bool]:
     """The class of a chunk's first letter or digit, and whether its first word is a usual sentence starter."""
     if "가" <= form[0] <= "힣":
         return _UPPER, False
@@ -330,7 +326,7 @@ def _beginning(form: str) -> tuple[int, bool]:
     return (_LOWER if form[letter].islower() else _UPPER), word in STARTERS
 
 
-def _inner_ends(pieces: tuple[_Piece, ...]) -> tuple[int, ...]:
+def _find_inner_ends(pieces: tuple[_Piece, ...]) -> tuple[int, ...]:
     """Where sentences end inside a chunk: after 。 and its like, with what closes them, unless と goes on quoting."""
     ends = []
     stopped = False
@@ -346,7 +342,7 @@ def _inner_ends(pieces: tuple[_Piece, ...]) -> tuple[int, ...]:
 
 
 @cache
-def _pattern(has_addresses: bool) -> regex.Pattern[str]:
+def _compile_pattern(has_addresses: bool) -> regex.Pattern[str]:
     """The words of a chunk, first fit first; repeats are possessive or bounded, so a megabyte of junk stays linear."""
     letter = r"[[\p{L}\p{M}\p{N}]--[\p{Han}\p{Hiragana}\p{Katakana}ーｰﾞﾟ]]"
     run = rf"{letter}[{letter}\u200C\u200D\u00AD]*+"
@@ -378,11 +374,11 @@ def _pattern(has_addresses: bool) -> regex.Pattern[str]:
 
 
 @cache
-def _clitic() -> regex.Pattern[str]:
+def _compile_clitic() -> regex.Pattern[str]:
     return regex.compile(r"(?i)(?<=\p{L})n['’]t$|(?<=[\p{L}\p{N}])['’](?:s|m|d|re|ve|ll)$")
 
 
-def _word_list(text: str) -> frozenset[str]:
+def _split_list(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
@@ -394,11 +390,11 @@ OPENERS = frozenset("“‘„«‹([{（「『【《〈¿¡•▪●")
 ADDRESS_SIGNS = frozenset("@/#")
 DASHES = frozenset("-–—―")
 ROMAN = frozenset("IVXLC")
-REPORTING_VERBS = _word_list(
+REPORTING_VERBS = _split_list(
     "added answered asked began called continued cried demanded exclaimed inquired murmured muttered observed "
     "remarked repeated replied responded returned said says screamed shouted thought whispered yelled"
 )
-STARTERS = _word_list(
+STARTERS = _split_list(
     "A After All Also Although Among An And Another Any As At Because Before Both But By Despite During Each Even "
     "For From He Her Here His How However I If In It Its Later Many More Most My No Nor Not Now On Once One Only Or "
     "Other Our She Since So Some Such Than That The Their Then There These They This Those Though Through Thus To "

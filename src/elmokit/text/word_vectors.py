@@ -20,7 +20,7 @@ import numpy as np
 from elmokit.errors import CheckpointError
 from elmokit.text.files import open_text, split_lines
 
-__all__ = ["WordVectors", "read_vectors", "vectors_width"]
+__all__ = ["WordVectors", "read_vectors", "read_width"]
 
 LONGEST_LINE = 1 << 20  # bytes; the widest published vectors take 20,000
 
@@ -63,12 +63,12 @@ def read_vectors(
         array([[0.25, 2.  ]], dtype=float32)
     """
     if not isinstance(source, (str, os.PathLike)):
-        return _from_gensim(source, only, first)
+        return _read_gensim(source, only, first)
     path = Path(source)
     wanted = None if only is None else {word.encode("utf-8", "ignore") for word in only}
     rows: dict[bytes, np.ndarray] = {}
     width = 0
-    for count, line in enumerate(_lines(path)):
+    for count, line in enumerate(_read_lines(path)):
         width = line.width
         word = line.word()
         if word not in rows and (wanted is None or count < first or word in wanted):
@@ -81,11 +81,11 @@ def read_vectors(
     return WordVectors(words, table_VE)
 
 
-def vectors_width(source: str | os.PathLike[str] | Any) -> int:  # noqa: ANN401
+def read_width(source: str | os.PathLike[str] | Any) -> int:  # noqa: ANN401
     """E, the width of the vectors, from the first lines of the file."""
     if not isinstance(source, (str, os.PathLike)):
-        return int(_checked_gensim(source).vectors.shape[1])
-    return next(_lines(Path(source))).width
+        return int(_check_gensim(source).vectors.shape[1])
+    return next(_read_lines(Path(source))).width
 
 
 @dataclass(frozen=True)
@@ -127,10 +127,10 @@ class _Line:
         )
 
 
-def _lines(path: Path) -> Iterator[_Line]:
+def _read_lines(path: Path) -> Iterator[_Line]:
     """The lines with a vector; they must be as many as the header says, where there is one."""
     count, promised, width = 0, None, None
-    for number, text in _numbered_lines(path):
+    for number, text in _number_lines(path):
         fields = text.split() if width is None else []
         if width is None and len(fields) == 2 and all(field.isdigit() for field in fields):
             promised, width = (int(field) for field in fields)
@@ -138,7 +138,7 @@ def _lines(path: Path) -> Iterator[_Line]:
                 raise CheckpointError(f"{path}:1: the header says that vectors are {width} wide: expected 1 or more")
             continue
         if width is None:
-            width = _trailing_numbers(fields)
+            width = _count_trailing_numbers(fields)
             if not width:
                 raise CheckpointError(
                     f"{path}:{number}: expected a word and its numbers, found {text[:60]!r}; is this a file of vectors?"
@@ -151,7 +151,7 @@ def _lines(path: Path) -> Iterator[_Line]:
         raise CheckpointError(f"{path}: expected vectors of words, found none")
 
 
-def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def _number_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     if path.suffix in (".zip", ".bin", ".model", ".kv"):
         raise CheckpointError(
             f"{path}: expected GloVe or word2vec text, plain, .gz, .bz2, .xz or .zst; "
@@ -163,7 +163,7 @@ def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, text
 
 
-def _trailing_numbers(fields: list[bytes]) -> int:
+def _count_trailing_numbers(fields: list[bytes]) -> int:
     count = 0
     while count < len(fields) - 1 and _is_number(fields[-1 - count]):
         count += 1
@@ -178,13 +178,13 @@ def _is_number(field: bytes) -> bool:
     return True
 
 
-def _checked_gensim(source: Any) -> Any:  # noqa: ANN401
+def _check_gensim(source: Any) -> Any:  # noqa: ANN401
     if not hasattr(source, "index_to_key") or getattr(getattr(source, "vectors", None), "ndim", 0) != 2:
         raise CheckpointError(f"expected a path to vectors or gensim's KeyedVectors, found {type(source).__name__}")
     return source
 
 
-def _from_gensim(source: Any, only: Collection[str] | None, first: int) -> WordVectors:  # noqa: ANN401
-    words, table = list(_checked_gensim(source).index_to_key), source.vectors
+def _read_gensim(source: Any, only: Collection[str] | None, first: int) -> WordVectors:  # noqa: ANN401
+    words, table = list(_check_gensim(source).index_to_key), source.vectors
     kept = [row for row, word in enumerate(words) if only is None or row < first or word in only]
     return WordVectors([words[row] for row in kept], np.asarray(table[kept], np.float32))

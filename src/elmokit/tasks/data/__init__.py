@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from elmokit.errors import InputError
-from elmokit.text.labelled import Problems, blocks, text_lines
+from elmokit.text.labelled import Problems, read_lines, split_blocks
 from elmokit.text.segmenters import Segmenter
 
-__all__ = ["Example", "Problems", "blocks", "parse_json_lines", "split_words", "text_lines"]
+__all__ = ["Example", "Problems", "split_blocks", "parse_json_lines", "split_words", "read_lines"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import dropwhile
 
-from elmokit.tasks.data import Example, Problems, blocks, text_lines
+from elmokit.tasks.data import Example, Problems, read_lines, split_blocks
 from elmokit.text.conllu import COLUMNS as CONLLU_COLUMNS
-from elmokit.text.conllu import word_columns
+from elmokit.text.conllu import parse_conllu
 
 __all__ = ["TaggedSentence", "read_columns"]
 
@@ -61,7 +61,7 @@ def read_columns(
     column = column.lower()
     sentences = [
         lines
-        for block in blocks(text_lines(path, problems))
+        for block in split_blocks(read_lines(path, problems))
         if (lines := [line for line in block if not line[1].startswith(DOCUMENT_LINES)])
     ]
     telling = _telling(sentences)
@@ -144,7 +144,7 @@ def _read_conllu(path: str | os.PathLike[str], lines: Lines, column: str, proble
     if not 2 <= place < len(CONLLU_COLUMNS):
         problems.bad(path, lines[0][0], f"expected labels in one of {CONLLU_COLUMNS[2:]}, found column {column!r}")
         return None
-    words = word_columns(path, lines, problems)
+    words = parse_conllu(path, lines, problems)
     if not words:
         return None
     first = next(number for number, text in lines if not text.startswith("#"))

@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from elmokit.tasks.data import Example, Problems, text_lines
+from elmokit.tasks.data import Example, Problems, read_lines
 
 __all__ = ["CorefExample", "Mention", "cut", "read_conll_coref"]
 
@@ -66,7 +66,7 @@ def read_conll_coref(path: str | os.PathLike[str], problems: Problems) -> Iterat
         (((0, 0), (2, 2)),)
     """
     document = _Document(os.fspath(path), problems)
-    for number, text in text_lines(path, problems):
+    for number, text in read_lines(path, problems):
         if begin := BEGIN.match(text):
             yield from document.finish()
             document = _Document(os.fspath(path), problems, name=begin[1].strip(), first_line=number)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from elmokit.tasks.data import Example, Problems, parse_json_lines, text_lines
+from elmokit.tasks.data import Example, Problems, parse_json_lines, read_lines
 
 __all__ = ["Frame", "RolesExample", "read_propbank"]
 
@@ -57,7 +57,7 @@ def read_propbank(path: str | os.PathLike[str], problems: Problems) -> Iterator[
         [(Frame(predicate=1, tags=('B-ARG0', 'B-V')),)]
     """
     key, frames, place = None, {}, ""
-    for number, values in parse_json_lines(path, text_lines(path, problems), problems, holding=FIELDS):
+    for number, values in parse_json_lines(path, read_lines(path, problems), problems, holding=FIELDS):
         line = _check_line(values)
         if isinstance(line, str):
             problems.bad(path, number, line)

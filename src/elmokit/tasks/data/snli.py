@@ -22,7 +22,7 @@ from itertools import chain
 from pathlib import Path
 
 from elmokit.errors import InputError
-from elmokit.tasks.data import Example, Problems, parse_json_lines, text_lines
+from elmokit.tasks.data import Example, Problems, parse_json_lines, read_lines
 from elmokit.tasks.data.tables import QUOTED, unquote
 from elmokit.text.segmenters import RuleSegmenter
 
@@ -82,7 +82,7 @@ _Fields = tuple[str, Mapping[str, str], bool]  # source, fields by our names, wh
 
 
 def _rows(path: str | os.PathLike[str], problems: Problems) -> Iterator[_Fields]:
-    lines = ((number, text) for number, text in text_lines(path, problems) if text.strip())
+    lines = ((number, text) for number, text in read_lines(path, problems) if text.strip())
     first = next(lines, None)
     if first is None:
         raise InputError(f"{os.fspath(path)}: expected pairs of sentences, found an empty file")
@@ -126,7 +126,7 @@ def _parallel(folder: Path, part: str, problems: Problems) -> Iterator[_Fields]:
     for path in paths:
         if not path.is_file():
             raise InputError(f"expected three files s1.{part}, s2.{part} and labels.{part}, but {path} is not there")
-    premises, hypotheses, labels = (dict(text_lines(path, problems)) for path in paths)
+    premises, hypotheses, labels = (dict(read_lines(path, problems)) for path in paths)
     counts = [max(lines, default=0) for lines in (premises, hypotheses, labels)]
     if len(set(counts)) > 1:
         names = " and ".join(path.name for path in paths[1:])

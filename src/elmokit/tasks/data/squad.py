@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import Any
 
 from elmokit.errors import InputError
-from elmokit.tasks.data import Example, Problems, text_lines
+from elmokit.tasks.data import Example, Problems, read_lines
 from elmokit.text.segmenters import RuleSegmenter, Segmenter
 
 __all__ = ["Passage", "QuestionExample", "read_questions"]
@@ -202,7 +202,7 @@ def _find_marked(answer: Any, passage: Passage, name: str, source: str) -> WordR
 
 
 def _json(path: str | os.PathLike[str]) -> Any:  # noqa: ANN401
-    text = "\n".join(line for _, line in text_lines(path, Problems()))
+    text = "\n".join(line for _, line in read_lines(path, Problems()))
     if not text.strip():
         raise InputError(f"{os.fspath(path)}: expected SQuAD's JSON, found an empty file")
     try:

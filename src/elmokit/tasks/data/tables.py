@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 
 from elmokit.errors import InputError
-from elmokit.tasks.data import Example, Problems, parse_json_lines, text_lines
+from elmokit.tasks.data import Example, Problems, parse_json_lines, read_lines
 
 __all__ = ["LabelledSentence", "is_json_lines", "read_json_lines", "read_labelled_lines", "read_table", "unquote"]
 
@@ -56,7 +56,7 @@ def read_table(
         [('good', ('a', 'fine', 'film')), ('bad', ('a', 'dull', 'one'))]
     """
     problems = problems or Problems()
-    lines = ((number, line.split("\t")) for number, line in text_lines(path, problems) if line.strip())
+    lines = ((number, line.split("\t")) for number, line in read_lines(path, problems) if line.strip())
     first = next(lines, None)
     if first is None:
         return
@@ -75,7 +75,7 @@ def read_json_lines(
 ) -> Iterator[LabelledSentence]:
     """The labelled sentences of a file with one JSON object per line."""
     problems = problems or Problems()
-    for number, values in parse_json_lines(path, text_lines(path, problems), problems, holding="label and text"):
+    for number, values in parse_json_lines(path, read_lines(path, problems), problems, holding="label and text"):
         label = next((values[name] for name in LABEL_NAMES if name in values), None)
         words = values.get("words")
         if words is None:
@@ -92,7 +92,7 @@ def read_labelled_lines(
 ) -> Iterator[LabelledSentence]:
     """The labelled sentences of a file whose lines begin with a label and a blank; of `DESC:manner`, `DESC` counts."""
     problems = problems or Problems()
-    for number, line in text_lines(path, problems):
+    for number, line in read_lines(path, problems):
         if line.strip():
             label, _, text = line.strip().partition(" ")
             yield from _make_example(path, number, label.partition(":")[0], splits(text), problems)

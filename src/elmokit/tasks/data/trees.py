@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 
-from elmokit.tasks.data import Problems, text_lines
+from elmokit.tasks.data import Problems, read_lines
 from elmokit.tasks.data.tables import LabelledSentence
 
 __all__ = ["read_trees", "tree_phrases"]
@@ -39,7 +39,7 @@ def read_trees(
     """
     problems = problems or Problems()
     seen: set[Phrase] = set()
-    for number, text in text_lines(path, problems):
+    for number, text in read_lines(path, problems):
         if not text.strip():
             continue
         try:

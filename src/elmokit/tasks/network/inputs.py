@@ -28,7 +28,7 @@ from elmokit.nn.word_encoder import CharCnn, kept_columns
 from elmokit.tasks.config import InputConfig
 from elmokit.tasks.layer_store import LayerStore, TaskElmo
 from elmokit.text.characters import ByteScheme
-from elmokit.text.word_vectors import WordVectors, read_vectors, vectors_width
+from elmokit.text.word_vectors import WordVectors, read_vectors, read_width
 
 __all__ = ["WordBatch", "WordInputs"]
 
@@ -139,7 +139,7 @@ class WordInputs(nn.Module):
     def without_words(cls, config: InputConfig, *, elmo: TaskElmo | None = None, vectors: Any = None) -> WordInputs:  # noqa: ANN401
         """The features with a static table of the right width that knows no word yet."""
         source = config.vectors if vectors is None else vectors
-        empty_VE = None if source is None else torch.zeros(0, vectors_width(source))
+        empty_VE = None if source is None else torch.zeros(0, read_width(source))
         return cls(config, vectors_VE=empty_VE, elmo=elmo)
 
     def read_vectors(self, sentences: Iterable[Sequence[str]], vectors: Any = None) -> None:  # noqa: ANN401
