@@ -24,11 +24,10 @@ from torch.nn import functional as F
 
 from elmokit import io
 from elmokit.config import ElmoConfig
-from elmokit.devices import move_to_device
 from elmokit.engines.precision import PrecisionName, checked_precision
 from elmokit.errors import InputError
 from elmokit.nn.bilm import BiLM, BilmState
-from elmokit.nn.packing import NUM_BOUNDARIES, Packing, add_boundaries, join_directions
+from elmokit.nn.packing import NUM_BOUNDARIES, BoundedText, add_boundaries
 from elmokit.nn.scalar_mix import ScalarMix
 from elmokit.nn.word_encoder import WordEncoder, distinct_rows
 from elmokit.text.characters import ByteScheme, make_scheme
@@ -118,7 +117,7 @@ class Elmo(nn.Module):
         self.bilm = BiLM(config.lstm)
         self.mixes = nn.ModuleList(ScalarMix(config.num_layers, layer_norm=layer_norm) for _ in range(num_mixes))
         self.dropout = nn.Dropout(dropout)
-        self.stored_mix: tuple[Tensor, Tensor] | None = None
+        self._stored_mix: tuple[ScalarMix, ...] = ()  # in a tuple: no part of the module, its state or its parameters
         self._canonical_state: BilmState | None = None
         self.encoder.requires_grad_(requires_grad)
         self.bilm.requires_grad_(requires_grad)
@@ -178,7 +177,14 @@ class Elmo(nn.Module):
         elmo.mixes.extend(ScalarMix(checkpoint.config.num_layers, layer_norm=layer_norm) for _ in range(num_mixes))
         extras = checkpoint.tensors
         if "mix.weights" in extras:
-            elmo.stored_mix = (extras["mix.weights"], extras["mix.gamma"])
+            elmo.store_mix(
+                ScalarMix(
+                    checkpoint.config.num_layers,
+                    weights=extras["mix.weights"].tolist(),
+                    gamma=float(extras["mix.gamma"]),
+                    trainable=False,
+                )
+            )
         if "canonical.hidden" in extras:
             state = BilmState(extras["canonical.hidden"].unsqueeze(2), extras["canonical.cell"].unsqueeze(2))
             elmo._canonical_state = state
@@ -223,13 +229,9 @@ class Elmo(nn.Module):
         """The model as a config and named tensors, which `io.save` writes."""
         tensors = {f"encoder.{name}": value.detach() for name, value in self.encoder.state_dict().items()}
         tensors |= {f"bilm.{name}": value.detach() for name, value in self.bilm.state_dict().items()}
-        stored = self.stored_mix
-        if mix is not None:
-            chosen = self.mixes[mix]
-            assert isinstance(chosen, ScalarMix)
-            stored = (chosen.weights.detach(), chosen.gamma.detach())
+        stored = self.stored_mix if mix is None else self.mixes[mix]
         if stored is not None:
-            tensors["mix.weights"], tensors["mix.gamma"] = stored
+            tensors |= {f"mix.{name}": value.detach() for name, value in stored.state_dict().items()}
         if self._canonical_state is not None:
             tensors["canonical.hidden"] = self._canonical_state.hidden[:, :, 0]
             tensors["canonical.cell"] = self._canonical_state.cell[:, :, 0]
@@ -283,6 +285,15 @@ class Elmo(nn.Module):
         return torch.from_numpy(begin).to(self.device), torch.from_numpy(end).to(self.device)
 
     @property
+    def stored_mix(self) -> ScalarMix | None:
+        """The mix that came with the model, if any, or that `store_mix` was given; `layers="mix"` asks for it."""
+        return self._stored_mix[0].to(self.device) if self._stored_mix else None
+
+    def store_mix(self, mix: ScalarMix) -> None:
+        """Make this the mix that is saved with the model."""
+        self._stored_mix = (mix,)
+
+    @property
     def canonical_state(self) -> BilmState:
         """The warmed state of one row that `state="canonical"` starts every sentence from."""
         if self._canonical_state is None:
@@ -323,16 +334,13 @@ class Elmo(nn.Module):
         """All layers (L+1, B, W+2, D) of sentences and their boundaries, and the state after each."""
         # Every distinct word is encoded once, the boundaries among them.
         distinct_UC, numbers_N = distinct_rows(torch.cat([torch.stack(self.boundary_ids), ids_BWC[mask_BW]]))
-        begin, end, *numbers = numbers_N.tolist()
+        begin, end, *words = numbers_N.tolist()
         # A sentence without words still has its boundaries, and both stacks read them, as the originals do.
         lengths_B, width = np.array(lengths, np.int64), ids_BWC.shape[1] + NUM_BOUNDARIES
-        text_T, starts_B = add_boundaries(np.array(numbers), lengths_B, begin=begin, end=end, width=width)
-        packing = Packing(lengths_B + NUM_BOUNDARIES, starts_B)
-        words_2N = move_to_device(text_T[packing.places_2N], ids_BWC.device)
-        layers, state = self.bilm.read(self.encode_words(distinct_UC), words_2N, packing, state)
-        places_2N = move_to_device(packing.places_2N, ids_BWC.device)
-        layers_LTD = torch.stack([join_directions(pair, places_2N, len(text_T)) for pair in layers])
-        return layers_LTD.unflatten(1, (len(lengths), width)), state
+        words_T, starts_B = add_boundaries(np.array(words), lengths_B, begin=begin, end=end, width=width)
+        text = BoundedText(self.encode_words(distinct_UC), words_T, starts_B, lengths_B + NUM_BOUNDARIES)
+        reading = self.bilm.read(text, state=state)
+        return reading.join_layers(len(words_T)).unflatten(1, (len(lengths), width)), reading.state
 
     def _flatten(self, ids: Tensor) -> tuple[Tensor, tuple[int, ...]]:
         columns = self.scheme.columns

@@ -17,6 +17,7 @@ from elmokit.embed import embedder as embedder_module
 from elmokit.embed.embedder import Embedder
 from elmokit.errors import EngineError, InputError, LayerError
 from elmokit.model import Elmo
+from elmokit.nn.scalar_mix import ScalarMix
 
 TOLERANCE = 1e-5  # design guarantee 2, float32
 SENTENCES = [["She", "sat", "by", "the", "bank"], [], ["the"], ["été", "北京", "the", "the"], ["a"] * 30, ["bank", "!"]]
@@ -52,7 +53,7 @@ def test_layers_on_request(elmo, layers, pick):
 def test_the_stored_mix_is_used(elmo):
     elmo = copy.deepcopy(elmo)
     assert_close(Embedder(elmo).embed(SENTENCES, layers="mix"), Embedder(elmo).embed(SENTENCES))
-    elmo.stored_mix = (torch.tensor([50.0, 0.0, 0.0]), torch.tensor(3.0))
+    elmo.store_mix(ScalarMix(3, weights=[50.0, 0.0, 0.0], gamma=3.0))
     assert_close(
         Embedder(elmo).embed(SENTENCES, layers="mix"), [3 * a for a in Embedder(elmo).embed(SENTENCES, layers=0)]
     )
@@ -75,7 +76,7 @@ def test_a_vector_does_not_depend_on_its_company(elmo, data):
 
 @pytest.mark.parametrize("budget", [1, 7, 64, 10**6])
 def test_a_vector_does_not_depend_on_the_budget(elmo, budget, monkeypatch):
-    monkeypatch.setattr(embedder_module, "token_budget", lambda _: budget)
+    monkeypatch.setattr(embedder_module, "choose_budget", lambda _: budget)
     assert_close(Embedder(elmo).embed(SENTENCES, layers="all"), [reference(elmo, words) for words in SENTENCES])
 
 

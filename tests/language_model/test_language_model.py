@@ -167,15 +167,15 @@ def test_memory_is_bounded_and_each_word_encoded_once(lm, monkeypatch):
                 most = max(most, ahead)
                 yield sentence
 
-    encode, read = fresh._reader._encode, fresh._reader.read
+    encode, read = fresh._encoder._encode_words, fresh._predict
 
-    def counting_read(passage, sentences, state=None):
+    def counting_read(text, *, rows=None, state=None):
         nonlocal ahead
-        ahead -= len(sentences)
-        return read(passage, sentences, state)
+        ahead -= len(rows)
+        return read(text, rows=rows, state=state)
 
-    monkeypatch.setattr(fresh._reader, "_encode", lambda words: encoded.extend(words) or encode(words))
-    monkeypatch.setattr(fresh._reader, "read", counting_read)
+    monkeypatch.setattr(fresh._encoder, "_encode_words", lambda words: encoded.extend(words) or encode(words))
+    monkeypatch.setattr(fresh, "_predict", counting_read)
     fresh.perplexity(lines(), batch_size=2)
     assert most <= 16  # of 300
     assert sorted(encoded) == sorted({word for sentence in SENTENCES for word in sentence})
@@ -230,8 +230,7 @@ def test_predict_goes_on_with_the_nearest_sentence(lm):
 
 def test_substitutes_suit_both_sides(lm):
     sentence = ["the", "river", "bank", "sat", "."]
-    passage = lm._reader.passage([sentence])
-    forward_NP, backward_NP = lm._reader.read(passage, [0]).outputs_NP
+    forward_NP, backward_NP = lm._read(sentence).layers[-1]
     before_P, after_P = forward_NP[2], backward_NP[2]  # both before they read "bank"
     softmax = Softmax(len(WORDS), 64)
     softmax.weight.data.zero_()

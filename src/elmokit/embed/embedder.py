@@ -1,8 +1,11 @@
 """Embedder: sentences in, numpy arrays out, in input order; what most people call.
 
 Arrives: sentences, each a string (split into words here) or a list of words (taken as it is). Leaves: one float32 array
-a sentence. On the way: sentences of like length share a batch, which `reading.py` runs. A vector does not depend on
-its company (≤ 1e-5), except in `carry` mode, whose purpose that is.
+per sentence. On the way: sentences of similar length share a batch; the words of a batch get their vectors
+(`reading/encoder.py`), both language models read them (`nn/bilm.py`), and the layers asked for are taken out
+(`layers.py`). A vector does not depend on its company (≤ 1e-5), except in `carry` mode, whose purpose that is.
+
+Shapes: K layers asked for, N words of a batch with boundaries, P width of a direction, D = 2P.
 """
 
 from __future__ import annotations
@@ -11,38 +14,38 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from os import PathLike
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 import torch
 
-from elmokit.devices import find_device
-from elmokit.embed.batching import CARRY_BATCH_SIZE, batches_by_length, batches_in_order, token_budget, windows
-from elmokit.embed.cache import Word
-from elmokit.embed.layers import Layers, checked_layers
-from elmokit.embed.pooling import Pooling, checked_pooling, pooled
-from elmokit.embed.reading import BatchReader, joined_rows, rows_from
+from elmokit.devices import find_device, is_out_of_memory
+from elmokit.embed.layers import Layers, Pooling, check_layers, check_pooling, choose_layers, pool_words
 from elmokit.engines.precision import PrecisionName, checked_precision
-from elmokit.errors import InputError
+from elmokit.errors import EngineError, InputError
 from elmokit.model import Elmo
 from elmokit.nn.bilm import BilmState
+from elmokit.nn.packing import NUM_BOUNDARIES, join_directions
+from elmokit.reading.batching import (
+    CARRY_BATCH_SIZE,
+    batch_by_length,
+    batch_in_order,
+    choose_budget,
+    split_into_windows,
+)
+from elmokit.reading.cache import CACHE_WORDS, Token
+from elmokit.reading.encoder import Sentence, StateMode, TextEncoder, split_sentence
 from elmokit.text.segmenters import RuleSegmenter, Segmenter
 
-__all__ = ["CACHE_WORDS", "Embedder", "Sentence", "StateMode"]
-
-Sentence = str | Sequence[Word]
-StateMode = Literal["zero", "carry", "canonical"]
-
-# 205 MB for the original model, 26 MB for the tiny one, and only once so many different words have come.
-CACHE_WORDS = 100_000
+__all__ = ["Embedder"]
 
 
 class Embedder:
     """A model that turns sentences into vectors.
 
     In `zero` and `canonical` mode several threads may call one Embedder. In `carry` mode one thread at a time may:
-    batches of 64 sentences (unless told) are taken in input order, row r of a batch goes on where row r of the batch
-    before stopped, and the state stays here until `reset_state()`.
+    batches of 64 sentences (unless told) are taken in input order, row r of a batch continues row r of the batch
+    before, and the state stays here until `reset_state()`.
 
     Arguments:
         elmo: the model; it is put into evaluation mode and belongs to the Embedder. After changing its weights, call
@@ -83,7 +86,7 @@ class Embedder:
         self.state: StateMode = state
         self.segmenter = RuleSegmenter() if segmenter is None else segmenter
         self.source = "unnamed"
-        self._reader = BatchReader(self.elmo, cache_words=cache_words)
+        self._encoder = TextEncoder(self.elmo, cache_words=cache_words)
         self._carried: BilmState | None = None
         self._carry_lock = threading.Lock()
         # Made now: under inference mode the model would be left with tensors that training cannot use.
@@ -121,13 +124,13 @@ class Embedder:
 
     @property
     def num_layers(self) -> int:
-        """Layers a word has, the context-free one included."""
+        """Layers per word, the context-free one included."""
         return self.elmo.config.num_layers
 
     @property
     def cache_words(self) -> int:
         """Words whose context-free vectors are remembered at most."""
-        return self._reader.cache.capacity
+        return self._encoder.cache.capacity
 
     @property
     def precision(self) -> str:
@@ -151,12 +154,12 @@ class Embedder:
             batch_size: sentences run together; unset, batches are filled up to a number of words.
 
         Returns:
-            One float32 array a sentence: (words, dim), or (layers, words, dim) for `"all"`.
+            One float32 array per sentence: (words, dim), or (layers, words, dim) for `"all"`.
         """
-        layers, batch_size = self._checked(sentences, layers, batch_size)
-        words = [self._words_of(sentence, place) for place, sentence in enumerate(sentences)]
-        with self._own_state():
-            return self._in_order(words, layers, batch_size)
+        layers = self._check(sentences, layers, batch_size)
+        words = [self._split(sentence, place) for place, sentence in enumerate(sentences)]
+        with self._claim_state():
+            return self._embed_in_order(words, layers, batch_size)
 
     def stream(
         self, sentences: Iterable[Sentence], *, layers: Layers = "average", batch_size: int | None = None
@@ -166,7 +169,7 @@ class Embedder:
         Memory stays constant however many sentences come: they are read ahead by a few batches only. Arguments and
         arrays are those of `embed`. In `carry` mode the state belongs to the stream until it ends or is closed.
         """
-        layers, batch_size = self._checked(sentences, layers, batch_size)
+        layers = self._check(sentences, layers, batch_size)
         return self._stream(sentences, layers, batch_size)
 
     def encode(
@@ -177,7 +180,7 @@ class Embedder:
         layers: Layers = "average",
         batch_size: int | None = None,
     ) -> np.ndarray:
-        """One vector a sentence, pooled over its own words and nothing else; zeros for a sentence without words.
+        """One vector per sentence, pooled over its own words and nothing else; zeros for a sentence without words.
 
         Arguments:
             sentences: as for `embed`.
@@ -189,38 +192,41 @@ class Embedder:
         Returns:
             (sentences, dim), or (sentences, layers, dim) for `layers="all"`.
         """
-        checked_pooling(pooling)
-        vectors = [pooled(array, pooling) for array in self.stream(sentences, layers=layers, batch_size=batch_size)]
-        return np.stack(vectors) if vectors else pooled(self._reader.empty(layers), pooling)[None][:0]
+        check_pooling(pooling)
+        arrays = self.stream(sentences, layers=layers, batch_size=batch_size)
+        vectors = [pool_words(words_WD, pooling) for words_WD in arrays]
+        shape = (0, self.num_layers, self.dim) if layers == "all" else (0, self.dim)
+        return np.stack(vectors) if vectors else np.zeros(shape, np.float32)
 
     def embed_batches(
-        self, sentences: Sequence[Sequence[Word]], *, layers: Layers = "average", batch_size: int | None = None
+        self, sentences: Sequence[Sequence[Token]], *, layers: Layers = "average", batch_size: int | None = None
     ) -> Iterator[tuple[list[int], list[np.ndarray]]]:
         """Positions and arrays of tokenised sentences batch by batch, in the order in which they are computed.
 
-        For jobs that store each batch and show progress. A sentence without words may be left out. In `carry` mode
-        the caller sees to it that no other thread uses this Embedder.
+        For jobs that store each batch and show progress. In `carry` mode the caller sees to it that no other thread
+        uses this Embedder.
         """
-        budget = token_budget(self.device.type)
         if self.state == "carry":
-            batches = batches_in_order(len(sentences), batch_size=batch_size or CARRY_BATCH_SIZE)
+            batches = batch_in_order(len(sentences), batch_size=batch_size or CARRY_BATCH_SIZE)
         else:
-            batches = batches_by_length([len(words) for words in sentences], budget=budget, batch_size=batch_size)
+            budget = None if batch_size else choose_budget(self.device.type)
+            lengths = [len(words) + NUM_BOUNDARIES for words in sentences]
+            batches = batch_by_length(lengths, budget=budget, batch_size=batch_size)
         for places in batches:
-            rows = [sentences[place] for place in places]
-            arrays, after = self._reader.read(rows, layers, self._state_before(len(rows)))
+            arrays, after = self._embed_batch([sentences[p] for p in places], layers, self._start_state(len(places)))
             if self.state == "carry":
-                self._carried = joined_rows(after, rows_from(self._carried, len(rows)))
+                waiting = None if self._carried is None else self._carried.split(len(places))[1]
+                self._carried = after if waiting is None else after.join(waiting)
             yield places, arrays
 
     def reset_state(self) -> None:
         """Forget what `carry` mode has read: every row starts from zero again."""
-        with self._own_state():
+        with self._claim_state():
             self._carried = None
 
     def clear_cache(self) -> None:
         """Forget every word vector; needed after the model's weights have changed."""
-        self._reader.clear_cache()
+        self._encoder.clear_cache()
 
     @property
     def carried_state(self) -> BilmState | None:
@@ -231,58 +237,94 @@ class Embedder:
     def carried_state(self, state: BilmState | None) -> None:
         self._carried = state
 
-    def _checked(
-        self, sentences: Iterable[Sentence], layers: Layers, batch_size: int | None
-    ) -> tuple[Layers, int | None]:
+    def _check(self, sentences: Iterable[Sentence], layers: Layers, batch_size: int | None) -> Layers:
         if isinstance(sentences, (str, bytes)):
             raise InputError("expected a list of sentences, found a single string: put it into a list, [sentence]")
         if batch_size is not None and batch_size < 1:
             raise InputError(f"batch_size is {batch_size}: expected 1 or more sentences, or None")
-        return checked_layers(layers, self.num_layers), batch_size
+        return check_layers(layers, self.num_layers)
 
-    def _words_of(self, sentence: Sentence, place: int) -> Sequence[Word]:
-        if isinstance(sentence, str):
-            return [word.text for part in self.segmenter(sentence) for word in part]
-        if not isinstance(sentence, (list, tuple)):
-            raise InputError(
-                f"sentence {place} is a {type(sentence).__name__}: expected a string (one sentence) or a list of words"
-            )
-        legal = (str, int, np.integer) if self._reads_ids else str
-        for word in sentence:
-            if not isinstance(word, legal):
-                raise InputError(
-                    f"sentence {place} has the word {word!r} of type {type(word).__name__}: "
-                    f"expected {'row numbers or strings' if self._reads_ids else 'strings'}"
-                )
-        return sentence
-
-    @property
-    def _reads_ids(self) -> bool:
-        """Whether words may be row numbers; a word-input model with a vocabulary refuses them itself."""
-        return self.elmo.config.characters is None
+    def _split(self, sentence: Sentence, place: int) -> Sequence[Token]:
+        # A word-input model with a vocabulary refuses row numbers itself.
+        takes_rows = self.elmo.config.characters is None
+        return split_sentence(sentence, self.segmenter, name=f"sentence {place}", takes_rows=takes_rows)
 
     def _stream(self, sentences: Iterable[Sentence], layers: Layers, batch_size: int | None) -> Iterator[np.ndarray]:
-        words = (self._words_of(sentence, place) for place, sentence in enumerate(sentences))
-        whole_batches = (batch_size or CARRY_BATCH_SIZE) if self.state == "carry" else None
-        budget = token_budget(self.device.type)
-        with self._own_state():
-            for window in windows(words, budget=budget, batch_size=batch_size, whole_batches=whole_batches):
-                yield from self._in_order(window, layers, batch_size)
+        words = (self._split(sentence, place) for place, sentence in enumerate(sentences))
+        budget = choose_budget(self.device.type)
+        with self._claim_state():
+            if self.state == "carry":
+                windows = split_into_windows(
+                    words, budget=budget, batch_size=batch_size or CARRY_BATCH_SIZE, num_batches=1
+                )
+            else:
+                windows = split_into_windows(words, budget=budget, batch_size=batch_size)
+            for window in windows:
+                yield from self._embed_in_order(window, layers, batch_size)
 
-    def _in_order(
-        self, sentences: Sequence[Sequence[Word]], layers: Layers, batch_size: int | None
+    def _embed_in_order(
+        self, sentences: Sequence[Sequence[Token]], layers: Layers, batch_size: int | None
     ) -> list[np.ndarray]:
-        results = [self._reader.empty(layers) if not words else None for words in sentences]
+        found: dict[int, np.ndarray] = {}
         for places, arrays in self.embed_batches(sentences, layers=layers, batch_size=batch_size):
-            for place, array in zip(places, arrays, strict=True):
-                results[place] = array
-        return [array for array in results if array is not None]
+            found.update(zip(places, arrays, strict=True))
+        return [found[place] for place in range(len(sentences))]
 
-    def _own_state(self) -> AbstractContextManager[None]:
-        return self._sole_use() if self.state == "carry" else nullcontext()
+    def _embed_batch(
+        self, sentences: Sequence[Sequence[Token]], layers: Layers, state: BilmState | None
+    ) -> tuple[list[np.ndarray], BilmState]:
+        """One batch, or its two halves when the memory does not hold it; rows do not see each other, so both agree."""
+        try:
+            with self._encoder.spare_threads():
+                return self._read(sentences, layers, state)
+        except (MemoryError, RuntimeError) as problem:
+            if not is_out_of_memory(problem):
+                raise
+            reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+        # Only here, past the `except`, are the tensors of the failed attempt free.
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        if len(sentences) == 1:
+            raise EngineError(
+                f"out of memory on {self.device} with a single sentence of {len(sentences[0])} words ({reason}): "
+                "split the sentence, or compute where there is more memory"
+            )
+        half = len(sentences) // 2
+        first, second = (None, None) if state is None else state.split(half)
+        first_arrays, first_after = self._embed_batch(sentences[:half], layers, first)
+        second_arrays, second_after = self._embed_batch(sentences[half:], layers, second)
+        return first_arrays + second_arrays, first_after.join(second_after)
+
+    @torch.inference_mode()
+    def _read(
+        self, sentences: Sequence[Sequence[Token]], layers: Layers, state: BilmState | None
+    ) -> tuple[list[np.ndarray], BilmState]:
+        """The arrays of a batch and the state after each of its rows; a sentence may be without words."""
+        text = self._encoder.encode(sentences)
+        reading = self.elmo.bilm.read(text, state=state)
+        # Layers are chosen while each direction lies apart: what nobody asked for is never put together.
+        mix = self.elmo.stored_mix
+        halves = [choose_layers(half, layers, mix=mix) for half in zip(*reading.layers, strict=True)]
+        chosen = [
+            join_directions(pair, reading.places_2N, len(text.words_T)).cpu().numpy()
+            for pair in zip(*halves, strict=True)
+        ]
+        # Copies, so that keeping one sentence does not keep its whole batch in memory.
+        spans = zip((text.starts_B + 1).tolist(), (text.starts_B + text.lengths_B - 1).tolist(), strict=True)
+        if layers == "all":
+            return [np.stack([layer_ND[start:end] for layer_ND in chosen]) for start, end in spans], reading.state
+        return [chosen[0][start:end].copy() for start, end in spans], reading.state
+
+    def _start_state(self, num_rows: int) -> BilmState | None:
+        if self._canonical is not None:
+            return self._canonical.repeat(num_rows)
+        return None if self._carried is None else self._carried.rows(num_rows)
+
+    def _claim_state(self) -> AbstractContextManager[None]:
+        return self._claim_carried_state() if self.state == "carry" else nullcontext()
 
     @contextmanager
-    def _sole_use(self) -> Iterator[None]:
+    def _claim_carried_state(self) -> Iterator[None]:
         if not self._carry_lock.acquire(blocking=False):
             raise InputError(
                 'this Embedder carries state (state="carry") and another call or unfinished stream is using it: '
@@ -292,8 +334,3 @@ class Embedder:
             yield
         finally:
             self._carry_lock.release()
-
-    def _state_before(self, num_rows: int) -> BilmState | None:
-        if self._canonical is not None:
-            return self._canonical.repeat(num_rows)
-        return None if self._carried is None else self._carried.rows(num_rows)

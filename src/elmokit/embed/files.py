@@ -23,15 +23,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from elmokit.embed.batching import CARRY_BATCH_SIZE
 from elmokit.embed.embedder import Embedder
-from elmokit.embed.layers import Layers, checked_layers
+from elmokit.embed.layers import Layers, check_layers
 from elmokit.embed.parts import Part, PartialFolder, check_same_settings, make_manifest, pack_strings
 from elmokit.embed.progress import JobClock, Progress
 from elmokit.embed.segments import SEGMENT_WORDS, Cutter, Segment, skip_finished
 from elmokit.embed.sinks import Contents, Format, find_format
 from elmokit.errors import InputError, OutputError
 from elmokit.nn.bilm import BilmState
+from elmokit.reading.batching import CARRY_BATCH_SIZE
 from elmokit.text.files import LineReader
 
 __all__ = ["EmbedReport", "embed_files"]
@@ -113,7 +113,7 @@ def embed_files(
     output = Path(output)
     _check_place(output)
     kind = find_format(output, format)
-    layers = checked_layers(layers, embedder.num_layers)
+    layers = check_layers(layers, embedder.num_layers)
     dtype = kind.dtype if dtype is None else dtype
     _check_choices(
         dtype, batch_size, segment_words, split=split, tokenised=tokenised, resume=resume, overwrite=overwrite

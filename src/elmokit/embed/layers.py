@@ -1,31 +1,36 @@
-"""Which layers leave: all of them, one of them, or a sum of them.
+"""What leaves of a sentence: which layers, or a sum of them; and one vector for all its words.
 
-Arrives: the caller's `layers=` and all layers of some words. Leaves: one tensor or, for `"all"`, one a layer. The
-choice is checked before any work starts.
+Arrives: the caller's `layers=` and all layers of some words; or, for pooling, the vectors (…, W, D) of one sentence's
+own words, without padding. Choices are checked before any work starts.
 
-Shapes: L layers.
+Shapes: W words, D model; "…" is nothing or the layers.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from functools import reduce
+from typing import Literal, get_args
 
+import numpy as np
 from torch import Tensor
 
-from elmokit.errors import LayerError
+from elmokit.errors import InputError, LayerError
+from elmokit.nn.scalar_mix import ScalarMix
 
-__all__ = ["NAMED_LAYERS", "Layers", "checked_layers", "chosen_layers"]
+__all__ = ["NAMED_LAYERS", "Layers", "Pooling", "check_layers", "check_pooling", "choose_layers", "pool_words"]
 
 Layers = str | int
 NAMED_LAYERS = ("average", "top", "all", "mix")
+Pooling = Literal["mean", "max", "first_last"]
 
 
-def checked_layers(layers: Layers, num_layers: int) -> Layers:
+def check_layers(layers: Layers, num_layers: int) -> Layers:
     """The same choice, or a `LayerError` when this model has no such layer.
 
     Example:
-        >>> checked_layers("average", 3), checked_layers(2, 3)
+        >>> check_layers("average", 3), check_layers(2, 3)
         ('average', 2)
     """
     if isinstance(layers, str):
@@ -45,13 +50,13 @@ def checked_layers(layers: Layers, num_layers: int) -> Layers:
     return number
 
 
-def chosen_layers(layers: Sequence[Tensor], choice: Layers, *, mix: tuple[Tensor, Tensor] | None) -> list[Tensor]:
+def choose_layers(layers: Sequence[Tensor], choice: Layers, *, mix: ScalarMix | None) -> list[Tensor]:
     """The layers asked for, in float32: all of them, or one tensor of the same shape.
 
     Arguments:
         layers: every layer, from the context-free one up.
-        choice: what `checked_layers` let pass.
-        mix: the model's stored one (pre-softmax weights and gamma), if any.
+        choice: what `check_layers` let pass.
+        mix: the one stored with the model, if any.
     """
     layers = [layer.float() for layer in layers]
     if choice == "all":
@@ -59,17 +64,31 @@ def chosen_layers(layers: Sequence[Tensor], choice: Layers, *, mix: tuple[Tensor
     if choice == "top":
         return [layers[-1]]
     if choice == "mix" and mix is not None:
-        weights_L, gamma = mix
-        shares = (gamma * weights_L.softmax(0)).tolist()
-        return [_weighted(layers, shares)]
+        return [mix.sum_layers(layers)]
     if choice in ("average", "mix"):
-        return [_weighted(layers, [1.0] * len(layers)).div_(len(layers))]
+        return [reduce(operator.add, layers) / len(layers)]
     assert isinstance(choice, int)
     return [layers[choice]]
 
 
-def _weighted(layers: Sequence[Tensor], shares: Sequence[float]) -> Tensor:
-    total = layers[0] * shares[0]
-    for layer, share in zip(layers[1:], shares[1:], strict=True):
-        total.add_(layer, alpha=share)
-    return total
+def check_pooling(pooling: str) -> None:
+    """An `InputError` that lists the ways of pooling if this is none of them."""
+    if pooling not in get_args(Pooling):
+        raise InputError(f"asked for pooling={pooling!r}: use one of {', '.join(map(repr, get_args(Pooling)))}")
+
+
+def pool_words(words_WD: np.ndarray, pooling: Pooling) -> np.ndarray:
+    """The sentence's vector (…, D); zeros when it has no words.
+
+    Example:
+        >>> pool_words(np.array([[1.0, 2.0], [3.0, 4.0]]), "first_last").tolist()
+        [3.0, 2.0]
+    """
+    if words_WD.shape[-2] == 0:
+        return np.zeros((*words_WD.shape[:-2], words_WD.shape[-1]), words_WD.dtype)
+    if pooling == "mean":
+        return words_WD.mean(axis=-2)
+    if pooling == "max":
+        return words_WD.max(axis=-2)
+    half = words_WD.shape[-1] // 2
+    return np.concatenate([words_WD[..., -1, :half], words_WD[..., 0, half:]], axis=-1)

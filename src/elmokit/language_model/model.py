@@ -1,10 +1,11 @@
 """LanguageModel: the biLM with its output layer; text in, probabilities of words out.
 
 Arrives: text or words. Leaves: perplexity of a text, score of a sentence, likely next and previous words, words that
-could stand in another's place. `predictions.py` runs the network, `nn/softmax.py` is the output layer, `scores.py`
-adds up. Every sentence is read from nothing, unless `perplexity` is told to carry state.
+could stand in another's place. The forward model reads `<S> w1 … wn` and predicts `w1 … wn </S>`; the backward model
+reads `</S> wn … w1` and predicts `wn … w1 <S>`. `nn/softmax.py` is the output layer, `scores.py` adds up. Every
+sentence is read from nothing, unless `perplexity` is told to carry state.
 
-Shapes: N predictions, T places of a passage, U distinct words, V words of the output layer, P width of a direction.
+Shapes: N predictions, T places of a text, V words of the output layer, P width of a direction.
 """
 
 from __future__ import annotations
@@ -19,24 +20,23 @@ import torch
 from torch import Tensor
 
 from elmokit import io
-from elmokit.devices import find_device
-from elmokit.embed.batching import CARRY_BATCH_SIZE, batches_by_length, token_budget, windows
+from elmokit.devices import find_device, move_to_device
 from elmokit.errors import CheckpointError, InputError
-from elmokit.language_model.predictions import Passage, PredictionReader, Predictions
-from elmokit.language_model.scores import Perplexity, Score, ScoredWord, Tally, num_bytes
+from elmokit.language_model.scores import Perplexity, Score, ScoredWord, Tally, count_bytes
 from elmokit.model import Elmo
-from elmokit.nn.bilm import BilmState
+from elmokit.nn.bilm import BilmState, Reading
+from elmokit.nn.packing import BoundedText, add_boundaries
 from elmokit.nn.softmax import Softmax
+from elmokit.reading.batching import CARRY_BATCH_SIZE, batch_by_length, choose_budget, split_into_windows
+from elmokit.reading.encoder import Sentence, TextEncoder, split_sentence
 from elmokit.text.segmenters import RuleSegmenter, Segmenter
 
 __all__ = ["LanguageModel", "Perplexity", "Score", "ScoredWord"]
 
-Sentence = str | Sequence[str]
 Direction = Literal["forward", "backward"]
-StateMode = Literal["zero", "carry"]
+StartState = Literal["zero", "carry"]
 
 BEGIN_WORD, END_WORD, UNKNOWN_WORD = SPECIAL_WORDS = ("<S>", "</S>", "<UNK>")
-CACHE_WORDS = 100_000
 
 
 class LanguageModel:
@@ -70,11 +70,11 @@ class LanguageModel:
         segmenter: Segmenter | None = None,
     ) -> None:
         self.output_words = list(output_words)
-        self._rows = _rows_of(self.output_words, softmax)
+        self._rows = _number_words(self.output_words, softmax)
         self.elmo = elmo.eval() if device is None else elmo.eval().to(device)
         self.softmax = softmax.eval().to(self.elmo.device)
         self.segmenter = RuleSegmenter() if segmenter is None else segmenter
-        self._reader = PredictionReader(self.elmo, cache_words=CACHE_WORDS)
+        self._encoder = TextEncoder(self.elmo)
 
     @classmethod
     def from_pretrained(
@@ -95,7 +95,7 @@ class LanguageModel:
         if checkpoint.output_words is None:
             raise CheckpointError(
                 f"{source}: the output layer has {io.num_output_words(checkpoint.softmax):,} rows and no list says "
-                "which words they are: put vocab.txt, one word a line, beside it"
+                "which words they are: put vocab.txt, one word per line, beside it"
             )
         softmax = Softmax.from_weights({n.removeprefix("softmax."): value for n, value in checkpoint.softmax.items()})
         elmo = Elmo.from_checkpoint(checkpoint)
@@ -107,7 +107,7 @@ class LanguageModel:
         return self.elmo.device
 
     def perplexity(
-        self, lines: Iterable[Sentence], *, state: StateMode = "zero", batch_size: int | None = None
+        self, lines: Iterable[Sentence], *, state: StartState = "zero", batch_size: int | None = None
     ) -> Perplexity:
         """How well the model predicts a text, with all words of its vocabulary in the race.
 
@@ -115,19 +115,18 @@ class LanguageModel:
             lines: any iterable; memory does not grow with it. A string is split into sentences and words (and may
                 hold none); a list of words is one sentence, and an empty one still has its boundary to predict.
             state: `"zero"` reads every sentence from nothing. `"carry"` takes batches in input order, 64 sentences
-                unless told, and row r of a batch goes on where row r of the one before stopped, from nothing at the
-                start of this call.
+                unless told, and row r of a batch continues row r of the one before; each call starts from nothing.
             batch_size: sentences read together; unset, as many as fit a number of words. It changes the result in
                 `"carry"` only; with 1 every sentence follows the one before it.
         """
         if isinstance(lines, (str, bytes)):
             raise InputError("expected an iterable of lines, found a single string: put it into a list, [text]")
-        if state not in get_args(StateMode):
-            raise InputError(f"asked for state={state!r}: use one of {', '.join(map(repr, get_args(StateMode)))}")
+        if state not in get_args(StartState):
+            raise InputError(f"asked for state={state!r}: use one of {', '.join(map(repr, get_args(StartState)))}")
         if batch_size is not None and batch_size < 1:
             raise InputError(f"batch_size is {batch_size}: expected 1 or more sentences, or None")
         tally = Tally()
-        sentences = self._sentences_of(lines, tally)
+        sentences = self._split_lines(lines, tally)
         if state == "carry":
             self._tally_in_order(sentences, tally, batch_size or CARRY_BATCH_SIZE)
         else:
@@ -140,9 +139,8 @@ class LanguageModel:
         Arguments:
             sentence: a string, which is ONE sentence here, or a list of words.
         """
-        words = self._words_of(sentence)
-        passage, predictions = self._read_one(words)
-        forward_N, backward_N = self._losses(predictions, self._targets(passage))
+        words = self._split(sentence)
+        forward_N, backward_N = self._losses(self._read(words), self._find_targets([words]))
         forward, backward = (-forward_N).tolist(), (-backward_N).flip(0).tolist()  # both from left to right
         scored = tuple(map(ScoredWord, words, forward[:-1], backward[1:]))
         return Score(scored, end=forward[-1], begin=backward[0])
@@ -154,8 +152,8 @@ class LanguageModel:
         are left out: the probabilities are those among the words that can be shown, and sum to 1 over all of them.
 
         Arguments:
-            text: the beginning of a sentence (backward: its end), as a string or a list of words. Of a string with
-                several sentences the last (backward: the first) is gone on with.
+            text: the beginning of a sentence (backward: its end), as a string or a list of words. A string may
+                have several sentences: the prediction continues the last (backward: it precedes the first).
             top: how many words.
             direction: `"forward"` or `"backward"`.
         """
@@ -165,11 +163,10 @@ class LanguageModel:
             sentences = self.segmenter(text) or [[]]
             words = [word.text for word in sentences[-1 if direction == "forward" else 0]]
         else:
-            words = self._words_of(text)
-        _, predictions = self._read_one(words)
-        last_1P = predictions.outputs_NP[direction == "backward"][-1:]
+            words = self._split(text)
+        last_1P = self._read(words).layers[-1][direction == "backward"][-1:]
         hidden = UNKNOWN_WORD, (BEGIN_WORD if direction == "forward" else END_WORD)
-        return self._best(self.softmax.log_probs(last_1P)[0], top, [self._rows[word] for word in hidden])
+        return self._pick_best(self.softmax.log_probs(last_1P)[0], top, [self._rows[word] for word in hidden])
 
     def substitutes(
         self, sentence: Sentence, word: str, *, top: int = 5, occurrence: int = 0
@@ -188,72 +185,81 @@ class LanguageModel:
             top: how many words.
             occurrence: which one, from 0, if the word stands there more than once.
         """
-        words = self._words_of(sentence)
-        place = _place_of(word, words, occurrence)
-        _, predictions = self._read_one(words)
-        before_1P = predictions.outputs_NP[0][place : place + 1]
-        after_1P = predictions.outputs_NP[1][len(words) - 1 - place : len(words) - place]
-        log_probs_2V = self.softmax.log_probs(torch.cat([before_1P, after_1P]))
+        words = self._split(sentence)
+        place = _find_word(word, words, occurrence)
+        forward_NP, backward_NP = self._read(words).layers[-1]
+        outputs_2P = torch.stack([forward_NP[place], backward_NP[len(words) - 1 - place]])
+        log_probs_2V = self.softmax.log_probs(outputs_2P)
         same = [row for spelling, row in self._rows.items() if spelling.casefold() == word.casefold()]
         hidden = [self._rows[special] for special in SPECIAL_WORDS]
         # Without the prior both models push the words that are frequent anywhere: docs/how-to/language-model.md.
         log_prior_V = -torch.arange(1, log_probs_2V.shape[1] + 1, device=log_probs_2V.device).log()
-        return self._best(log_probs_2V.sum(0) - log_prior_V, top, same + hidden)
+        return self._pick_best(log_probs_2V.sum(0) - log_prior_V, top, same + hidden)
 
-    def _words_of(self, sentence: Sentence) -> Sequence[str]:
-        if isinstance(sentence, str):
-            return [word.text for part in self.segmenter(sentence) for word in part]
-        return _checked_words(sentence, "the sentence")
+    def _split(self, sentence: Sentence, name: str = "the sentence") -> list[str]:
+        return list(map(str, split_sentence(sentence, self.segmenter, name=name)))
 
-    def _sentences_of(self, lines: Iterable[Sentence], tally: Tally) -> Iterator[Sequence[str]]:
+    def _split_lines(self, lines: Iterable[Sentence], tally: Tally) -> Iterator[list[str]]:
         for number, line in enumerate(lines):
             if isinstance(line, str):
-                tally.num_bytes += num_bytes(line.split())
-                for sentence in self.segmenter(line):
-                    yield [word.text for word in sentence]
+                tally.num_bytes += count_bytes(line.split())
+                yield from ([word.text for word in sentence] for sentence in self.segmenter(line))
             else:
-                tally.num_bytes += num_bytes(_checked_words(line, f"line {number}")) or 1
-                yield line
+                words = self._split(line, f"line {number}")
+                tally.num_bytes += count_bytes(words) or 1
+                yield words
 
-    def _tally_by_length(self, sentences: Iterable[Sequence[str]], tally: Tally, batch_size: int | None) -> None:
-        budget = token_budget(self.device.type)
-        for window in windows(sentences, budget=budget, batch_size=batch_size):
-            passage = self._reader.passage(window)
-            targets_T = self._targets(passage)
-            batches = batches_by_length(passage.lengths_S.tolist(), budget=budget, batch_size=batch_size)
-            readings = (self._reader.read(passage, batch) for batch in batches)
-            tally.add(passage, targets_T == self._rows[UNKNOWN_WORD], [self._losses(r, targets_T) for r in readings])
+    def _tally_by_length(self, sentences: Iterable[list[str]], tally: Tally, batch_size: int | None) -> None:
+        budget = choose_budget(self.device.type)
+        for window in split_into_windows(sentences, budget=budget, batch_size=batch_size):
+            text = self._encoder.encode(window)
+            targets_T = self._find_targets(window)
+            limit = budget if batch_size is None else None
+            batches = batch_by_length(text.lengths_B.tolist(), budget=limit, batch_size=batch_size)
+            readings = (self._predict(text, rows=rows) for rows in batches)
+            self._tally(tally, window, targets_T, [self._losses(reading, targets_T) for reading in readings])
 
-    def _tally_in_order(self, sentences: Iterable[Sequence[str]], tally: Tally, batch_size: int) -> None:
+    def _tally_in_order(self, sentences: Iterable[list[str]], tally: Tally, batch_size: int) -> None:
         state: BilmState | None = None
-        for batch in windows(sentences, budget=0, whole_batches=batch_size):
-            passage = self._reader.passage(batch)
-            targets_T = self._targets(passage)
+        for batch in split_into_windows(sentences, budget=0, batch_size=batch_size, num_batches=1):
+            targets_T = self._find_targets(batch)
             before = None if state is None else state.rows(len(batch))
-            predictions = self._reader.read(passage, range(len(batch)), before)
-            state = predictions.state
-            tally.add(passage, targets_T == self._rows[UNKNOWN_WORD], [self._losses(predictions, targets_T)])
+            reading = self._predict(self._encoder.encode(batch), state=before)
+            state = reading.state
+            self._tally(tally, batch, targets_T, [self._losses(reading, targets_T)])
 
-    def _read_one(self, words: Sequence[str]) -> tuple[Passage, Predictions]:
-        passage = self._reader.passage([words])
-        return passage, self._reader.read(passage, [0])
+    def _tally(
+        self, tally: Tally, sentences: Sequence[list[str]], targets_T: Tensor, losses: Sequence[tuple[Tensor, Tensor]]
+    ) -> None:
+        num_unknown = int((targets_T == self._rows[UNKNOWN_WORD]).sum())
+        tally.add(losses, num_sentences=len(sentences), num_words=sum(map(len, sentences)), num_unknown=num_unknown)
 
-    def _targets(self, passage: Passage) -> np.ndarray:
-        """The row of the output layer (T) for each place of a passage."""
-        unknown, known = self._rows[UNKNOWN_WORD], self._rows.get
-        rows_U = [self._rows[BEGIN_WORD], self._rows[END_WORD], *(known(word, unknown) for word in passage.words)]
-        return np.array(rows_U, np.int64)[passage.numbers_T]
+    def _read(self, words: list[str]) -> Reading:
+        return self._predict(self._encoder.encode([words]))
 
     @torch.inference_mode()
-    def _losses(self, predictions: Predictions, targets_T: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Negative log-likelihood of each prediction (N), forward and backward."""
-        forward_N, backward_N = (
-            self.softmax.token_losses(outputs_NP, torch.from_numpy(targets_T[places_N]).to(outputs_NP.device))
-            for outputs_NP, places_N in zip(predictions.outputs_NP, predictions.places_N, strict=True)
-        )
-        return forward_N, backward_N
+    def _predict(
+        self, text: BoundedText, *, rows: Sequence[int] | None = None, state: BilmState | None = None
+    ) -> Reading:
+        return self.elmo.bilm.read(text, rows=rows, state=state, predicts=True)
 
-    def _best(self, scores_V: Tensor, top: int, hidden: Sequence[int]) -> list[tuple[str, float]]:
+    def _find_targets(self, sentences: Sequence[list[str]]) -> Tensor:
+        """The row of the output layer for each place (T) of the text of these sentences."""
+        begin, end, unknown = (self._rows[word] for word in SPECIAL_WORDS)
+        rows_N = np.array([self._rows.get(word, unknown) for words in sentences for word in words], np.int64)
+        lengths_B = np.array([len(words) for words in sentences], np.int64)
+        return move_to_device(add_boundaries(rows_N, lengths_B, begin=begin, end=end)[0], self.device)
+
+    @torch.inference_mode()
+    def _losses(self, reading: Reading, targets_T: Tensor) -> tuple[Tensor, Tensor]:
+        """Negative log-likelihood of each prediction (N), forward and backward."""
+        (forward_NP, backward_NP), (forward_N, backward_N) = reading.layers[-1], reading.places_2N
+        return (
+            self.softmax.token_losses(forward_NP, targets_T[forward_N + 1]),
+            self.softmax.token_losses(backward_NP, targets_T[backward_N - 1]),
+        )
+
+    def _pick_best(self, scores_V: Tensor, top: int, hidden: Sequence[int]) -> list[tuple[str, float]]:
         """The `top` words of the highest scores (log-probabilities up to a constant), without the hidden rows."""
         if top < 1:
             raise InputError(f"asked for top={top} words: expected 1 or more")
@@ -266,7 +272,7 @@ class LanguageModel:
         ]
 
 
-def _rows_of(words: Sequence[str], softmax: Softmax) -> dict[str, int]:
+def _number_words(words: Sequence[str], softmax: Softmax) -> dict[str, int]:
     """The row of each word in an output layer; the first, should a word stand there twice."""
     rows: dict[str, int] = {}
     for row, word in enumerate(words):
@@ -285,16 +291,7 @@ def _rows_of(words: Sequence[str], softmax: Softmax) -> dict[str, int]:
     return rows
 
 
-def _checked_words(sentence: object, what: str) -> Sequence[str]:
-    if not isinstance(sentence, (list, tuple)):
-        raise InputError(f"{what} is a {type(sentence).__name__}: expected a string or a list of words")
-    for word in sentence:
-        if not isinstance(word, str):
-            raise InputError(f"{what} has the word {word!r} of type {type(word).__name__}: expected strings")
-    return sentence
-
-
-def _place_of(word: str, words: Sequence[str], occurrence: int) -> int:
+def _find_word(word: str, words: Sequence[str], occurrence: int) -> int:
     """Where the word stands; spelt exactly so if it is there, else in other capitals."""
     places = [place for place, other in enumerate(words) if other == word]
     places = places or [place for place, other in enumerate(words) if other.casefold() == word.casefold()]

@@ -1,8 +1,8 @@
 """What a language model says of a text, in numbers: perplexity of the whole, log-probabilities of a sentence.
 
-Arrives: negative log-likelihoods of predictions, passage by passage. Leaves: a `Perplexity` or a `Score`.
+Arrives: negative log-likelihoods of predictions. Leaves: a `Perplexity` or a `Score`.
 
-Shapes: N predictions, T places of a passage.
+Shapes: N predictions.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from elmokit.errors import InputError
-from elmokit.language_model.predictions import Passage
 
-__all__ = ["Perplexity", "Score", "ScoredWord", "Tally", "num_bytes"]
+__all__ = ["Perplexity", "Score", "ScoredWord", "Tally", "count_bytes"]
 
 
 @dataclass(frozen=True)
@@ -30,9 +29,9 @@ class Perplexity:
         forward: of the model that reads from the left.
         backward: of the model that reads from the right.
         mean: of both together, exp((NLL forward + NLL backward) / 2N): their geometric mean.
-        tokens: N, predictions of one direction: the words, and one boundary a sentence.
+        tokens: N, predictions of one direction: the words, and one boundary per sentence.
         sentences: how many there were.
-        oov_rate: share of the words (without boundaries) outside the vocabulary. They are read letter by letter like
+        oov_rate: fraction of the words (without boundaries) outside the vocabulary. They are read letter by letter like
             any other word, but scored as `<UNK>`.
         bits_per_byte: mean negative log-likelihood of the whole text in bits, over its bytes in UTF-8: those of
             everything between white space, and one for the white space or line end after it.
@@ -100,13 +99,15 @@ class Tally:
     num_unknown: int = 0
     num_bytes: int = 0
 
-    def add(self, passage: Passage, is_unknown_T: np.ndarray, losses: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Count a passage whose batches had these losses."""
+    def add(
+        self, losses: Sequence[tuple[Tensor, Tensor]], *, num_sentences: int, num_words: int, num_unknown: int
+    ) -> None:
+        """Count sentences whose batches had these losses, forward and backward."""
         sums = [torch.stack([losses_N.sum() for losses_N in pair]) for pair in losses]
         self.losses += torch.stack(sums).cpu().double().sum(0).numpy()  # a GPU is waited for here and nowhere else
-        self.num_tokens += int(passage.lengths_S.sum())
-        self.num_sentences += len(passage.lengths_S)
-        self.num_unknown += int(is_unknown_T.sum())
+        self.num_tokens += num_words + num_sentences
+        self.num_sentences += num_sentences
+        self.num_unknown += num_unknown
 
     def result(self) -> Perplexity:
         """The perplexity of the text; an `InputError` if there was none."""
@@ -126,11 +127,11 @@ class Tally:
         )
 
 
-def num_bytes(chunks: Iterable[str]) -> int:
+def count_bytes(chunks: Iterable[str]) -> int:
     """Bytes of what stands between white space, and one for the white space after each.
 
     Example:
-        >>> num_bytes("la  forêt".split())
+        >>> count_bytes("la  forêt".split())
         10
     """
     return sum(len(chunk.encode("utf-8", "ignore")) + 1 for chunk in chunks)

@@ -20,9 +20,9 @@ from elmokit.config import LstmConfig
 from elmokit.devices import move_to_device
 from elmokit.engines import Choice, Clips, LayerState, LstmpWeights, Precision, Recurrence, best_for, engine_named
 from elmokit.nn.lstmp import Lstmp
-from elmokit.nn.packing import Packing, join_directions
+from elmokit.nn.packing import BoundedText, Packing, join_directions
 
-__all__ = ["BiLM", "BilmState"]
+__all__ = ["BiLM", "BilmState", "Reading"]
 
 
 class BilmState(NamedTuple):
@@ -77,6 +77,24 @@ class BilmState(NamedTuple):
         return BilmState(self.hidden.to(like), self.cell.to(like))
 
 
+class Reading(NamedTuple):
+    """What both stacks said of the sentences they read.
+
+    Arguments:
+        layers: for each layer, the word vectors first, the outputs (N, P) of both directions in the order of reading.
+        places_2N: the place of the text at which each of them stands.
+        state: what is remembered of each row, in the order in which the rows were asked for.
+    """
+
+    layers: list[list[Tensor]]
+    places_2N: Tensor
+    state: BilmState
+
+    def join_layers(self, num_places: int) -> Tensor:
+        """All layers (L+1, T, 2P) of a text of so many places; zero where nothing was read."""
+        return torch.stack([join_directions(pair, self.places_2N, num_places) for pair in self.layers])
+
+
 class BiLM(nn.Module):
     """Forward and backward stacks of LSTM layers with projection, residual from the second layer on.
 
@@ -111,27 +129,35 @@ class BiLM(nn.Module):
     ) -> tuple[Tensor, BilmState]:
         """All layers (L+1, B, W, 2P) of these padded sentences, and the state after them."""
         num_rows, num_words, width = words_BWP.shape
-        packing = Packing(np.array(lengths, np.int64), np.arange(num_rows) * num_words)
-        places_2N = move_to_device(packing.places_2N, words_BWP.device)
         words_TP = words_BWP.reshape(num_rows * num_words, width)
-        layers, state = self.read(words_TP, places_2N, packing, state)
-        layers_LTD = torch.stack([join_directions(pair, places_2N, len(words_TP)) for pair in layers])
-        return layers_LTD.unflatten(1, (num_rows, num_words)), state
+        starts_B = np.arange(num_rows) * num_words
+        text = BoundedText(words_TP, np.arange(len(words_TP)), starts_B, np.array(lengths, np.int64))
+        reading = self.read(text, state=state)
+        return reading.join_layers(len(words_TP)).unflatten(1, (num_rows, num_words)), reading.state
 
     def read(
-        self, vectors_UP: Tensor, words_2N: Tensor, packing: Packing, state: BilmState | None = None
-    ) -> tuple[list[list[Tensor]], BilmState]:
-        """For each layer, the words' own first, the outputs (N, P) of both directions; and the state after each row.
+        self,
+        text: BoundedText,
+        *,
+        rows: Sequence[int] | None = None,
+        state: BilmState | None = None,
+        predicts: bool = False,
+    ) -> Reading:
+        """Read sentences of a text, all at once, each direction in its own order.
 
         Arguments:
-            vectors_UP: the distinct words.
-            words_2N: which of them the forward and the backward model read, in the order of reading.
-            packing: that order.
-            state: what each row starts from, in the caller's order as the state that comes back; nothing if not given.
+            text: the sentences with their boundaries.
+            rows: which of its sentences; all if not given.
+            state: what each of them starts from, in the same order; nothing if not given.
+            predicts: whether each direction stops before the boundary that ends its reading, as in training, because
+                it is to predict it. A word's vectors want both boundaries read.
         """
-        weight = next(self.parameters())
-        words = [vectors_UP[words_N].to(weight.dtype) for words_N in words_2N]
-        num_rows = len(packing.order_B)
+        chosen = slice(None) if rows is None else np.asarray(rows, np.int64)
+        packing = Packing(text.lengths_B[chosen] - int(predicts), text.starts_B[chosen])
+        places_2N = packing.places_2N + (np.array([[0], [1]]) if predicts else 0)
+        weight, num_rows = next(self.parameters()), len(packing.order_B)
+        words_2N = move_to_device(text.words_T[places_2N], weight.device)
+        words = [text.vectors_UP[words_N].to(weight.dtype) for words_N in words_2N]
         if state is None:
             state = BilmState.zeros(self.config, num_rows, like=words[0])
         elif num_rows > 1:
@@ -142,7 +168,7 @@ class BiLM(nn.Module):
             outputs, state = self.read_packed(words, packing.batch_sizes, state.to(words[0]))
         if num_rows > 1:
             state = state.reorder(move_to_device(packing.order_B.argsort(), weight.device))
-        return [words, *outputs], state
+        return Reading([words, *outputs], move_to_device(places_2N, weight.device), state)
 
     def read_packed(
         self,

@@ -15,20 +15,38 @@ are always the first few, and nothing is computed for padding. Two sentences, "a
 A model that predicts the words of a text, in training or for a score, never reads the last word of its row, because
 that is the last one it predicts: see `Packing`.
 
-Shapes: B rows (sentences), S steps, N words read by one direction, T places of the text, P width of a direction.
+Shapes: B rows (sentences), S steps, N words read by one direction, T places of the text, U distinct words, P width of a
+direction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["NUM_BOUNDARIES", "Packing", "add_boundaries", "join_directions", "join_ranges"]
+__all__ = ["NUM_BOUNDARIES", "BoundedText", "Packing", "add_boundaries", "join_directions", "join_ranges"]
 
 NUM_BOUNDARIES = 2  # every sentence has a word that begins it and one that ends it
+
+
+class BoundedText(NamedTuple):
+    """Sentences with their boundaries, one after the other, and the vectors of their words.
+
+    Arguments:
+        vectors_UP: of the distinct words, boundaries among them.
+        words_T: which of them stands at each place.
+        starts_B: the place at which each sentence begins.
+        lengths_B: words of each sentence, boundaries included.
+    """
+
+    vectors_UP: Tensor
+    words_T: np.ndarray
+    starts_B: np.ndarray
+    lengths_B: np.ndarray
 
 
 def add_boundaries(

@@ -85,8 +85,9 @@ class ElmoSource(VectorSource):
         mixes = single_layers([f"layer 0 ({first})", *(f"layer {number}" for number in range(1, num_layers))])
         mixes.append(LayerMix("average", (1 / num_layers,) * num_layers))
         if embedder.elmo.stored_mix is not None:
-            weights_L, gamma = embedder.elmo.stored_mix
-            mixes.append(LayerMix("mix", tuple((gamma * weights_L.softmax(0)).tolist())))
+            stored = embedder.elmo.stored_mix
+            weights = tuple(float(stored.gamma) * weight for weight in stored.layer_weights())
+            mixes.append(LayerMix("mix", weights))
         key = f"{embedder.elmo.fingerprint()} {embedder.elmo.precision} {embedder.state}"
         super().__init__(mixes=mixes, dim=embedder.dim, key=key)
 

@@ -28,6 +28,7 @@ from elmokit.errors import CheckpointError, InputError
 from elmokit.io.atomic import new_folder
 from elmokit.io.safe_tensors import read_safetensors
 from elmokit.io.text_files import read_json, read_words, write_words
+from elmokit.reading.batching import batch_by_length
 from elmokit.tasks import task_named
 from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, from_values
 from elmokit.tasks.data import Example, Problems
@@ -37,7 +38,7 @@ from elmokit.tasks.network.inputs import WordInputs
 if TYPE_CHECKING:
     from elmokit.text.segmenters import Segmenter
 
-__all__ = ["FILES", "Prediction", "TaskModel", "like_sizes", "load_task", "name_training_labels"]
+__all__ = ["FILES", "Prediction", "TaskModel", "load_task", "name_training_labels"]
 
 FORMAT_VERSION = 1
 FILES = ("config.json", "extra.json", "model.safetensors", "words.txt", "elmo", "results.json", "log.jsonl")
@@ -133,7 +134,7 @@ class TaskModel(nn.Module, ABC):
         self.eval()
         results: list[Prediction] = [None] * len(examples)
         sizes = [self.size(example) for example in examples]
-        for places in like_sizes(sizes, batch_size=batch_size, batch_words=batch_words):
+        for places in batch_by_length(sizes, budget=batch_words, batch_size=batch_size):
             batch = [examples[place] for place in places]
             with self.memory_for(batch):
                 predictions = self.predict(batch)
@@ -218,21 +219,6 @@ def load_task(
     expected = {name: tuple(value.shape) for name, value in _tensors_to_save(model).items()}
     model.load_state_dict(read_safetensors(folder / "model.safetensors", _check_shapes(folder, expected)), strict=False)
     return model.to(find_device(device)).eval()
-
-
-def like_sizes(sizes: Sequence[int], *, batch_size: int, batch_words: int) -> Iterator[list[int]]:
-    """Positions of examples that run together, largest first; rows times the largest stay within `batch_words`.
-
-    Example:
-        >>> list(like_sizes([1, 9, 3, 2], batch_size=2, batch_words=9))
-        [[1], [2, 3], [0]]
-    """
-    order = sorted(range(len(sizes)), key=lambda place: -sizes[place])
-    start = 0
-    while start < len(order):
-        count = max(1, min(batch_size, batch_words // max(1, sizes[order[start]])))
-        yield order[start : start + count]
-        start += count
 
 
 def name_training_labels(labels: Collection[str]) -> str:

@@ -32,8 +32,9 @@ import elmokit
 from elmokit.devices import find_device
 from elmokit.errors import InputError, OutputError, TrainingError
 from elmokit.io.atomic import new_folder
+from elmokit.reading.batching import batch_by_length
 from elmokit.tasks import task_named
-from elmokit.tasks.base import FILES, TaskModel, like_sizes
+from elmokit.tasks.base import FILES, TaskModel
 from elmokit.tasks.config import TaskConfig, TrainingConfig
 from elmokit.tasks.data import Problems
 from elmokit.tasks.layer_store import LayerStore, open_elmo
@@ -370,6 +371,6 @@ def _draw_batches(sizes: Sequence[int], config: TrainingConfig, epoch: int) -> l
     """Positions of the examples of each batch, of similar size and in an order drawn for the epoch."""
     drawn = random.Random(config.seed * 1_000_003 + epoch)
     noisy = [round(size * drawn.uniform(0.9, 1.1) + drawn.random() * 2) for size in sizes]
-    batches = list(like_sizes(noisy, batch_size=config.batch_size, batch_words=config.batch_words))
+    batches = list(batch_by_length(noisy, budget=config.batch_words, batch_size=config.batch_size))
     drawn.shuffle(batches)
     return batches

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmokit.embed.cache import LONGEST_KEY, WordCache
+from elmokit.reading.cache import LONGEST_KEY, WordCache
 
 
 def vector_of(word):
@@ -37,7 +37,7 @@ def test_vectors_are_exact_and_the_least_recently_used_word_leaves(capacity, bat
     cache, compute, model = WordCache(capacity), Compute(), OrderedDict()
     for words in batches:
         compute.asked.clear()
-        assert torch.equal(cache.vectors(words, compute), expected(words))
+        assert torch.equal(cache.get_vectors(words, compute), expected(words))
         missing = [word for word in words if word not in model]
         assert compute.asked == ([missing] if missing else [])
         for word in words:
@@ -53,23 +53,25 @@ def test_vectors_are_exact_and_the_least_recently_used_word_leaves(capacity, bat
 def test_an_endless_word_is_not_kept():
     cache, compute = WordCache(10), Compute()
     word = "x" * (LONGEST_KEY + 1)
-    cache.vectors([word, "short"], compute)
-    cache.vectors([word, "short"], compute)
+    cache.get_vectors([word, "short"], compute)
+    cache.get_vectors([word, "short"], compute)
     assert len(cache) == 1
     assert compute.asked == [[word, "short"], [word]]
 
 
 def test_clear_forgets():
     cache, compute = WordCache(10), Compute()
-    cache.vectors(["a"], compute)
+    cache.get_vectors(["a"], compute)
     cache.clear()
-    cache.vectors(["a"], compute)
+    cache.get_vectors(["a"], compute)
     assert compute.asked == [["a"], ["a"]]
 
 
 def test_numbers_are_words_too():
     cache = WordCache(3)
-    assert cache.vectors([1, 2, 1000], lambda words: torch.tensor([[float(w)] for w in words])).tolist()[2] == [1000.0]
+    assert cache.get_vectors([1, 2, 1000], lambda words: torch.tensor([[float(w)] for w in words])).tolist()[2] == [
+        1000.0
+    ]
 
 
 @pytest.mark.parametrize("capacity", [1, 7, 1000])
@@ -79,7 +81,7 @@ def test_several_threads_get_exact_vectors(capacity):
     def work(seed):
         for step in range(60):
             words = [f"w{(seed * 7 + step * 3 + k) % 40}" for k in range(12)]
-            if not torch.equal(cache.vectors(words, Compute()), expected(words)):
+            if not torch.equal(cache.get_vectors(words, Compute()), expected(words)):
                 wrong.append(words)
 
     with ThreadPoolExecutor(4) as threads:

@@ -2,8 +2,9 @@
 
 Arrives: distinct words and a function that computes the vectors of some of them. Leaves: their vectors (U, P). A word's
 vector depends on its spelling alone, so remembering it is exact, and running text repeats itself enough that most
-words are never convolved twice. All vectors lie in one preallocated table: no allocation a word, memory known
-beforehand. Several threads may use one cache; the lock is held for look-ups and updates, never while computing.
+words are never convolved twice. All vectors lie in one preallocated table: no allocation per word, memory known
+beforehand. Several threads may use one cache; the lock is held while the table is used, never while
+computing.
 
 Shapes: U distinct words, M missing words, P width of a direction.
 """
@@ -18,9 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Word", "WordCache"]
+__all__ = ["CACHE_WORDS", "Token", "WordCache"]
 
-Word = str | int  # an id-only model reads numbers
+Token = str | int  # a word; or its row, in a word-input model without a vocabulary
+
+# 205 MB for the original model, 26 MB for the tiny one, and only once so many different words have come.
+CACHE_WORDS = 100_000
 
 # A "word" longer than this is computed each time it comes: a file of one-megabyte words must not fill the memory
 # with keys. No scheme in use reads this many characters.
@@ -35,14 +39,14 @@ class WordCache:
 
     Example:
         >>> cache = WordCache(2)
-        >>> cache.vectors(["a", "b"], lambda words: torch.ones(len(words), 3)).shape, len(cache)
+        >>> cache.get_vectors(["a", "b"], lambda words: torch.ones(len(words), 3)).shape, len(cache)
         (torch.Size([2, 3]), 2)
     """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._slots: dict[Word, int] = {}
-        self._words: list[Word] = []  # the word of each slot
+        self._slots: dict[Token, int] = {}
+        self._words: list[Token] = []  # the word of each slot
         self._last_used = np.zeros(capacity, np.int64)  # when, counted in words that were asked for
         self._now = 0
         self._table_SP: Tensor | None = None
@@ -58,7 +62,7 @@ class WordCache:
             self._words.clear()
             self._table_SP = None
 
-    def vectors(self, words: Sequence[Word], compute: Callable[[list[Word]], Tensor]) -> Tensor:
+    def get_vectors(self, words: Sequence[Token], compute: Callable[[list[Token]], Tensor]) -> Tensor:
         """The vectors (U, P) of distinct words; `compute` is called once with those that are not remembered."""
         slots_U, found_HP = self._find(words)
         missing_M = np.flatnonzero(slots_U < 0)
@@ -74,7 +78,7 @@ class WordCache:
         vectors_UP[torch.from_numpy(missing_M).to(computed_MP.device)] = computed_MP
         return vectors_UP
 
-    def _find(self, words: Sequence[Word]) -> tuple[np.ndarray, Tensor | None]:
+    def _find(self, words: Sequence[Token]) -> tuple[np.ndarray, Tensor | None]:
         """The slot of each word, -1 where there is none, and a copy of the vectors found, in order."""
         with self._lock:
             slots_U = np.fromiter(map(self._slots.get, words, repeat(-1)), np.int64, len(words))
@@ -84,7 +88,7 @@ class WordCache:
             self._last_used[found_H] = self._moments(len(found_H))
             return slots_U, self._table_SP[torch.from_numpy(found_H).to(self._table_SP.device)]
 
-    def _store(self, words: Sequence[Word], vectors_MP: Tensor) -> None:
+    def _store(self, words: Sequence[Token], vectors_MP: Tensor) -> None:
         fits = [place for place, word in enumerate(words) if not isinstance(word, str) or len(word) <= LONGEST_KEY]
         with self._lock:
             kept = [place for place in fits if words[place] not in self._slots]  # unless another thread was faster

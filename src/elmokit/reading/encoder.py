@@ -1,0 +1,116 @@
+"""Sentences of words become a text that the biLM reads: distinct words, their vectors, boundaries around sentences.
+
+Arrives: sentences, each a string or a list of words. Leaves: a `BoundedText`, in which each distinct word stands once,
+with its vector from the cache or newly encoded. `BiLM.read` does the rest.
+
+Shapes: B sentences, U distinct words, C columns of ids, P width of a direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elmokit.devices import move_to_device
+from elmokit.engines.kernels.cpu import torch_alone
+from elmokit.errors import InputError
+from elmokit.model import Elmo
+from elmokit.nn.packing import NUM_BOUNDARIES, BoundedText, add_boundaries
+from elmokit.reading.cache import CACHE_WORDS, Token, WordCache
+from elmokit.text.segmenters import Segmenter
+
+__all__ = ["Sentence", "StateMode", "TextEncoder", "split_sentence"]
+
+Sentence = str | Sequence[Token]
+StateMode = Literal["zero", "carry", "canonical"]  # what the model remembers at the start of a sentence
+
+BEGIN, END = range(NUM_BOUNDARIES)  # rows of the boundaries among the vectors of a text; words follow
+
+
+class TextEncoder:
+    """The word encoder of a model with a cache before it.
+
+    Arguments:
+        elmo: the model, in evaluation mode.
+        cache_words: words whose context-free vectors are remembered; 0 for none.
+
+    Example:
+        >>> from elmokit import Elmo, ElmoConfig
+        >>> text = TextEncoder(Elmo.random(ElmoConfig.tiny())).encode([["a", "b", "a"], ["b"]])
+        >>> text.vectors_UP.shape, text.words_T.tolist(), text.lengths_B.tolist()
+        (torch.Size([4, 64]), [0, 2, 3, 2, 1, 0, 3, 1], [5, 3])
+    """
+
+    def __init__(self, elmo: Elmo, *, cache_words: int = CACHE_WORDS) -> None:
+        self.elmo = elmo
+        self.cache = WordCache(cache_words)
+        self._boundaries_2P: Tensor | None = None
+
+    @torch.inference_mode()
+    def encode(self, sentences: Sequence[Sequence[Token]]) -> BoundedText:
+        """The sentences one after the other, each as `<S> w1 … wn </S>`; a sentence may be without words."""
+        lengths_B = np.fromiter(map(len, sentences), np.int64, len(sentences))
+        running = list(chain.from_iterable(sentences))
+        distinct = list(dict.fromkeys(running))
+        numbers = dict(zip(distinct, range(NUM_BOUNDARIES, NUM_BOUNDARIES + len(distinct)), strict=True))
+        words_N = np.fromiter(map(numbers.__getitem__, running), np.int64, len(running))
+        words_T, starts_B = add_boundaries(words_N, lengths_B, begin=BEGIN, end=END)
+        vectors_UP = self._encode_boundaries()
+        if distinct:
+            vectors_UP = torch.cat([vectors_UP, self.cache.get_vectors(distinct, self._encode_words)])
+        return BoundedText(vectors_UP, words_T, starts_B, lengths_B + NUM_BOUNDARIES)
+
+    def clear_cache(self) -> None:
+        """Forget every word vector, those of the sentence boundaries included."""
+        self.cache.clear()
+        self._boundaries_2P = None
+
+    def spare_threads(self) -> AbstractContextManager[None]:
+        """Keep torch's own threads out of the way where nearly all is computed by C++ kernels with theirs."""
+        is_compiled = self.elmo.bilm.engine.name in ("cpu", "int8") and self.elmo.encoder.is_row_by_row
+        return torch_alone() if is_compiled else nullcontext()
+
+    def _encode_boundaries(self) -> Tensor:
+        boundaries_2P = self._boundaries_2P
+        if boundaries_2P is None:
+            boundaries_2P = self._boundaries_2P = self.elmo.encode_words(torch.stack(self.elmo.boundary_ids))
+        return boundaries_2P
+
+    def _encode_words(self, words: Sequence[Token]) -> Tensor:
+        elmo = self.elmo
+        ids_UC = torch.from_numpy(elmo.scheme.word_ids(words))  # type: ignore[arg-type]
+        if elmo.encoder.is_row_by_row:
+            return elmo.encode_words(ids_UC.to(elmo.device))
+        # Words of similar length go through the convolutions together, which then skip the columns no word reaches.
+        order_U = np.argsort([len(str(word)) for word in words], kind="stable")
+        sorted_UP = elmo.encode_words(move_to_device(ids_UC[torch.from_numpy(order_U)], elmo.device))
+        return sorted_UP[move_to_device(order_U.argsort(), elmo.device)]
+
+
+def split_sentence(sentence: Sentence, segmenter: Segmenter, *, name: str, takes_rows: bool = False) -> Sequence[Token]:
+    """The words of one sentence: a string is split, a list is checked and taken as it is.
+
+    Arguments:
+        sentence: what the caller gave.
+        segmenter: splits a string; all its sentences count as one.
+        name: what an error calls the sentence.
+        takes_rows: whether a word may be a row number, as in a word-input model.
+    """
+    if isinstance(sentence, str):
+        return [word.text for part in segmenter(sentence) for word in part]
+    if not isinstance(sentence, (list, tuple)):
+        raise InputError(f"{name} is a {type(sentence).__name__}: expected a string or a list of words")
+    legal = (str, int, np.integer) if takes_rows else str
+    for word in sentence:
+        if not isinstance(word, legal):
+            raise InputError(
+                f"{name} has the word {word!r} of type {type(word).__name__}: "
+                f"expected {'row numbers or strings' if takes_rows else 'strings'}"
+            )
+    return sentence
