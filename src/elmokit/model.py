@@ -83,7 +83,7 @@ class Elmo(nn.Module):
         num_mixes: independent mixes of the same layers, say one for the input and one for the output of your model.
         dropout: applied to each mix while training.
         requires_grad: whether the biLM itself learns; the mixes always do.
-        keep_boundaries: leave the vectors of the sentence boundaries in the output (two words more a sentence).
+        keep_boundaries: leave the vectors of the sentence boundaries in the output, two more per sentence.
         layer_norm: normalise each layer over the batch before mixing (off in the paper's models).
 
     Example:
@@ -136,30 +136,18 @@ class Elmo(nn.Module):
     ) -> Elmo:
         """The model of a source: a bundled name, a folder, a `.zip` or a hub id, in any of the known formats."""
         checked_precision(precision, torch.device("cpu"))
-        elmo = cls.from_checkpoint(
-            io.load(source),
-            num_mixes=num_mixes,
-            dropout=dropout,
-            requires_grad=requires_grad,
-            keep_boundaries=keep_boundaries,
-            layer_norm=layer_norm,
-        )
+        elmo = cls.from_checkpoint(io.load(source))
+        elmo.keep_boundaries, elmo.dropout.p = keep_boundaries, dropout
+        elmo.mixes = nn.ModuleList(ScalarMix(elmo.config.num_layers, layer_norm=layer_norm) for _ in range(num_mixes))
+        elmo.encoder.requires_grad_(requires_grad)
+        elmo.bilm.requires_grad_(requires_grad)
         if precision != "float32":
             elmo.set_precision(precision)
         return elmo
 
     @classmethod
-    def from_checkpoint(
-        cls,
-        checkpoint: io.Checkpoint,
-        *,
-        num_mixes: int = 1,
-        dropout: float = 0.5,
-        requires_grad: bool = False,
-        keep_boundaries: bool = False,
-        layer_norm: bool = False,
-    ) -> Elmo:
-        """The model of a checkpoint that `io.load` read; its tensors are taken over, not copied."""
+    def from_checkpoint(cls, checkpoint: io.Checkpoint) -> Elmo:
+        """The model of a checkpoint that `io.load` read, frozen; its tensors are taken over, not copied."""
         with torch.device("meta"):
             elmo = cls(
                 checkpoint.config,
@@ -167,26 +155,16 @@ class Elmo(nn.Module):
                 vocabulary=checkpoint.vocabulary,
                 swaps_markers=checkpoint.swaps_markers,
                 num_mixes=0,
-                dropout=dropout,
-                keep_boundaries=keep_boundaries,
             )
-        weights = {name: value for name, value in checkpoint.tensors.items() if name.startswith(("encoder.", "bilm."))}
+        tensors = checkpoint.tensors
+        weights = {name: value for name, value in tensors.items() if name.startswith(("encoder.", "bilm."))}
         elmo.load_state_dict(weights, assign=True)
-        elmo.encoder.requires_grad_(requires_grad)
-        elmo.bilm.requires_grad_(requires_grad)
-        elmo.mixes.extend(ScalarMix(checkpoint.config.num_layers, layer_norm=layer_norm) for _ in range(num_mixes))
-        extras = checkpoint.tensors
-        if "mix.weights" in extras:
-            elmo.store_mix(
-                ScalarMix(
-                    checkpoint.config.num_layers,
-                    weights=extras["mix.weights"].tolist(),
-                    gamma=float(extras["mix.gamma"]),
-                    trainable=False,
-                )
-            )
-        if "canonical.hidden" in extras:
-            state = BilmState(extras["canonical.hidden"].unsqueeze(2), extras["canonical.cell"].unsqueeze(2))
+        elmo.mixes.append(ScalarMix(checkpoint.config.num_layers))
+        if "mix.weights" in tensors:
+            mix, gamma = tensors["mix.weights"].tolist(), float(tensors["mix.gamma"])
+            elmo.store_mix(ScalarMix(len(mix), weights=mix, gamma=gamma, trainable=False))
+        if "canonical.hidden" in tensors:
+            state = BilmState(tensors["canonical.hidden"].unsqueeze(2), tensors["canonical.cell"].unsqueeze(2))
             elmo._canonical_state = state
         return elmo
 
@@ -244,7 +222,7 @@ class Elmo(nn.Module):
         )
 
     def fingerprint(self) -> str:
-        """A short hash of the config and all weights, different whenever the vectors could be."""
+        """A short hash of the config and all weights: equal for equal models."""
         digest = hashlib.blake2b(self.config.to_json().encode(), digest_size=16)
         for name, tensor in sorted(self.state_dict().items()):
             digest.update(name.encode())
@@ -315,8 +293,7 @@ class Elmo(nn.Module):
     def forward(self, ids: Tensor, state: BilmState | None = None) -> ElmoOutput:
         """Layers, mixes, mask and state of sentences given as ids (…, W, C)."""
         ids_BWC, leading = self._flatten(ids)
-        mask_BW = (ids_BWC > 0).any(dim=2)
-        layers_LBWD, state = self._read(ids_BWC, mask_BW, _count_words(mask_BW), state)
+        mask_BW, layers_LBWD, state = self._read(ids_BWC, state)
         bounded_mask_BW = F.pad(mask_BW, (2, 0), value=True)  # every sentence has two words more
         mixes = [mix(layers_LBWD, bounded_mask_BW) for mix in self.mixes]
         if self.keep_boundaries:
@@ -328,19 +305,22 @@ class Elmo(nn.Module):
         mixes = [self.dropout(mixed_BWD).unflatten(0, leading) for mixed_BWD in mixes]
         return ElmoOutput(layers, mixes, mask_BW.unflatten(0, leading), state)
 
-    def _read(
-        self, ids_BWC: Tensor, mask_BW: Tensor, lengths: Sequence[int], state: BilmState | None
-    ) -> tuple[Tensor, BilmState]:
-        """All layers (L+1, B, W+2, D) of sentences and their boundaries, and the state after each."""
+    def _read(self, ids_BWC: Tensor, state: BilmState | None) -> tuple[Tensor, Tensor, BilmState]:
+        """Which ids are words (B, W); all layers (L+1, B, W+2, D) of the sentences and their boundaries; the state."""
+        mask_BW = (ids_BWC > 0).any(dim=2)
+        lengths_B = mask_BW.sum(dim=1)
+        if not torch.equal(mask_BW, torch.arange(mask_BW.shape[1], device=ids_BWC.device) < lengths_B.unsqueeze(1)):
+            raise InputError("ids have a word of zeros before a real word: zeros may only fill the end of a sentence")
         # Every distinct word is encoded once, the boundaries among them.
         distinct_UC, numbers_N = distinct_rows(torch.cat([torch.stack(self.boundary_ids), ids_BWC[mask_BW]]))
         begin, end, *words = numbers_N.tolist()
         # A sentence without words still has its boundaries, and both stacks read them, as the originals do.
-        lengths_B, width = np.array(lengths, np.int64), ids_BWC.shape[1] + NUM_BOUNDARIES
+        lengths_B, width = lengths_B.cpu().numpy(), ids_BWC.shape[1] + NUM_BOUNDARIES
         words_T, starts_B = add_boundaries(np.array(words), lengths_B, begin=begin, end=end, width=width)
         text = BoundedText(self.encode_words(distinct_UC), words_T, starts_B, lengths_B + NUM_BOUNDARIES)
         reading = self.bilm.read(text, state=state)
-        return reading.join_layers(len(words_T)).unflatten(1, (len(lengths), width)), reading.state
+        layers_LBWD = reading.join_layers(len(words_T)).unflatten(1, (len(lengths_B), width))
+        return mask_BW, layers_LBWD, reading.state
 
     def _flatten(self, ids: Tensor) -> tuple[Tensor, tuple[int, ...]]:
         columns = self.scheme.columns
@@ -362,9 +342,7 @@ class Elmo(nn.Module):
                 self.set_precision("int8")
         state = BilmState.zeros(self.config.lstm, 1, like=next(self.parameters()))
         for sentence in CANONICAL_SENTENCES:
-            ids_BWC = self.word_ids([sentence.split()])
-            mask_BW = (ids_BWC > 0).any(dim=2)
-            _, state = self._read(ids_BWC, mask_BW, _count_words(mask_BW), state)
+            _, _, state = self._read(self.word_ids([sentence.split()]), state)
         return state
 
 
@@ -376,14 +354,6 @@ def word_ids(sentences: Sequence[Sequence[str]]) -> Tensor:
         torch.Size([2, 2, 50])
     """
     return torch.from_numpy(ByteScheme().batch_ids(sentences))
-
-
-def _count_words(mask_BW: Tensor) -> list[int]:
-    lengths_B = mask_BW.sum(dim=1)
-    expected_BW = torch.arange(mask_BW.shape[1], device=mask_BW.device) < lengths_B.unsqueeze(1)
-    if not torch.equal(mask_BW, expected_BW):
-        raise InputError("ids have a word of zeros before a real word: zeros may only fill the end of a sentence")
-    return lengths_B.tolist()
 
 
 def _without_boundaries(values: Tensor, mask_BW: Tensor) -> Tensor:

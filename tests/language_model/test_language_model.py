@@ -169,10 +169,10 @@ def test_memory_is_bounded_and_each_word_encoded_once(lm, monkeypatch):
 
     encode, read = fresh._encoder._encode_words, fresh._predict
 
-    def counting_read(text, *, rows=None, state=None):
+    def counting_read(text, rows, state=None):
         nonlocal ahead
         ahead -= len(rows)
-        return read(text, rows=rows, state=state)
+        return read(text, rows, state)
 
     monkeypatch.setattr(fresh._encoder, "_encode_words", lambda words: encoded.extend(words) or encode(words))
     monkeypatch.setattr(fresh, "_predict", counting_read)

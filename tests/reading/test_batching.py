@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 from elmokit.reading.batching import (
     TOKEN_BUDGETS,
     batch_by_length,
-    batch_in_order,
     choose_budget,
     split_into_windows,
 )
@@ -53,11 +52,6 @@ def test_windows_read_no_further_than_they_must():
 
 def test_windows_of_sentences_without_words_end_too():
     assert len(next(split_into_windows(([] for _ in range(10**9)), budget=10**9))) < 10**5
-
-
-def test_batch_in_order():
-    assert list(batch_in_order(3, batch_size=2)) == [[0, 1], [2]]
-    assert list(batch_in_order(0, batch_size=2)) == []
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from os import PathLike
 from typing import get_args
 
@@ -29,7 +29,6 @@ from elmokit.nn.packing import NUM_BOUNDARIES, join_directions
 from elmokit.reading.batching import (
     CARRY_BATCH_SIZE,
     batch_by_length,
-    batch_in_order,
     choose_budget,
     split_into_windows,
 )
@@ -87,7 +86,7 @@ class Embedder:
         self.segmenter = RuleSegmenter() if segmenter is None else segmenter
         self.source = "unnamed"
         self._encoder = TextEncoder(self.elmo, cache_words=cache_words)
-        self._carried: BilmState | None = None
+        self.carried_state: BilmState | None = None  # of each row in `carry` mode, before the next batch
         self._carry_lock = threading.Lock()
         # Made now: under inference mode the model would be left with tensors that training cannot use.
         self._canonical = elmo.canonical_state if state == "canonical" else None
@@ -207,7 +206,8 @@ class Embedder:
         uses this Embedder.
         """
         if self.state == "carry":
-            batches = batch_in_order(len(sentences), batch_size=batch_size or CARRY_BATCH_SIZE)
+            size, everyone = batch_size or CARRY_BATCH_SIZE, list(range(len(sentences)))
+            batches = [everyone[start : start + size] for start in range(0, len(everyone), size)]
         else:
             budget = None if batch_size else choose_budget(self.device.type)
             lengths = [len(words) + NUM_BOUNDARIES for words in sentences]
@@ -215,27 +215,18 @@ class Embedder:
         for places in batches:
             arrays, after = self._embed_batch([sentences[p] for p in places], layers, self._start_state(len(places)))
             if self.state == "carry":
-                waiting = None if self._carried is None else self._carried.split(len(places))[1]
-                self._carried = after if waiting is None else after.join(waiting)
+                waiting = None if self.carried_state is None else self.carried_state.split(len(places))[1]
+                self.carried_state = after if waiting is None else after.join(waiting)
             yield places, arrays
 
     def reset_state(self) -> None:
         """Forget what `carry` mode has read: every row starts from zero again."""
         with self._claim_state():
-            self._carried = None
+            self.carried_state = None
 
     def clear_cache(self) -> None:
         """Forget every word vector; needed after the model's weights have changed."""
         self._encoder.clear_cache()
-
-    @property
-    def carried_state(self) -> BilmState | None:
-        """What `carry` mode remembers of each row; `None` before the first batch."""
-        return self._carried
-
-    @carried_state.setter
-    def carried_state(self, state: BilmState | None) -> None:
-        self._carried = state
 
     def _check(self, sentences: Iterable[Sentence], layers: Layers, batch_size: int | None) -> Layers:
         if isinstance(sentences, (str, bytes)):
@@ -252,13 +243,11 @@ class Embedder:
     def _stream(self, sentences: Iterable[Sentence], layers: Layers, batch_size: int | None) -> Iterator[np.ndarray]:
         words = (self._split(sentence, place) for place, sentence in enumerate(sentences))
         budget = choose_budget(self.device.type)
+        if self.state == "carry":
+            windows = split_into_windows(words, budget=budget, batch_size=batch_size or CARRY_BATCH_SIZE, num_batches=1)
+        else:
+            windows = split_into_windows(words, budget=budget, batch_size=batch_size)
         with self._claim_state():
-            if self.state == "carry":
-                windows = split_into_windows(
-                    words, budget=budget, batch_size=batch_size or CARRY_BATCH_SIZE, num_batches=1
-                )
-            else:
-                windows = split_into_windows(words, budget=budget, batch_size=batch_size)
             for window in windows:
                 yield from self._embed_in_order(window, layers, batch_size)
 
@@ -318,13 +307,14 @@ class Embedder:
     def _start_state(self, num_rows: int) -> BilmState | None:
         if self._canonical is not None:
             return self._canonical.repeat(num_rows)
-        return None if self._carried is None else self._carried.rows(num_rows)
-
-    def _claim_state(self) -> AbstractContextManager[None]:
-        return self._claim_carried_state() if self.state == "carry" else nullcontext()
+        return None if self.carried_state is None else self.carried_state.rows(num_rows)
 
     @contextmanager
-    def _claim_carried_state(self) -> Iterator[None]:
+    def _claim_state(self) -> Iterator[None]:
+        """Keep other calls away from the state that is carried; without one, nobody is kept away."""
+        if self.state != "carry":
+            yield
+            return
         if not self._carry_lock.acquire(blocking=False):
             raise InputError(
                 'this Embedder carries state (state="carry") and another call or unfinished stream is using it: '

@@ -27,7 +27,13 @@ from elmokit.model import Elmo
 from elmokit.nn.bilm import BilmState, Reading
 from elmokit.nn.packing import BoundedText, add_boundaries
 from elmokit.nn.softmax import Softmax
-from elmokit.reading.batching import CARRY_BATCH_SIZE, batch_by_length, choose_budget, split_into_windows
+from elmokit.reading.batching import (
+    BATCHES_PER_WINDOW,
+    CARRY_BATCH_SIZE,
+    batch_by_length,
+    choose_budget,
+    split_into_windows,
+)
 from elmokit.reading.encoder import Sentence, TextEncoder, split_sentence
 from elmokit.text.segmenters import RuleSegmenter, Segmenter
 
@@ -125,12 +131,29 @@ class LanguageModel:
             raise InputError(f"asked for state={state!r}: use one of {', '.join(map(repr, get_args(StartState)))}")
         if batch_size is not None and batch_size < 1:
             raise InputError(f"batch_size is {batch_size}: expected 1 or more sentences, or None")
-        tally = Tally()
-        sentences = self._split_lines(lines, tally)
-        if state == "carry":
-            self._tally_in_order(sentences, tally, batch_size or CARRY_BATCH_SIZE)
-        else:
-            self._tally_by_length(sentences, tally, batch_size)
+        carries, budget = state == "carry", choose_budget(self.device.type)
+        batch_size = batch_size or (CARRY_BATCH_SIZE if carries else None)
+        tally, remembered = Tally(), None
+        windows = split_into_windows(
+            self._split_lines(lines, tally),
+            budget=budget,
+            batch_size=batch_size,
+            num_batches=1 if carries else BATCHES_PER_WINDOW,
+        )
+        for window in windows:
+            text, targets_T = self._encoder.encode(window), self._find_targets(window)
+            if carries:
+                before = None if remembered is None else remembered.rows(len(window))
+                readings = [self._predict(text, range(len(window)), before)]
+                remembered = readings[0].state
+            else:
+                limit = budget if batch_size is None else None
+                batches = batch_by_length(text.lengths_B.tolist(), budget=limit, batch_size=batch_size)
+                readings = (self._predict(text, rows) for rows in batches)
+            tally.add_losses([self._losses(reading, targets_T) for reading in readings])
+            tally.num_sentences += len(window)
+            tally.num_tokens += len(targets_T) - len(window)  # of two boundaries each direction predicts one
+            tally.num_unknown += int((targets_T == self._rows[UNKNOWN_WORD]).sum())
         return tally.result()
 
     def score(self, sentence: Sentence) -> Score:
@@ -209,38 +232,11 @@ class LanguageModel:
                 tally.num_bytes += count_bytes(words) or 1
                 yield words
 
-    def _tally_by_length(self, sentences: Iterable[list[str]], tally: Tally, batch_size: int | None) -> None:
-        budget = choose_budget(self.device.type)
-        for window in split_into_windows(sentences, budget=budget, batch_size=batch_size):
-            text = self._encoder.encode(window)
-            targets_T = self._find_targets(window)
-            limit = budget if batch_size is None else None
-            batches = batch_by_length(text.lengths_B.tolist(), budget=limit, batch_size=batch_size)
-            readings = (self._predict(text, rows=rows) for rows in batches)
-            self._tally(tally, window, targets_T, [self._losses(reading, targets_T) for reading in readings])
-
-    def _tally_in_order(self, sentences: Iterable[list[str]], tally: Tally, batch_size: int) -> None:
-        state: BilmState | None = None
-        for batch in split_into_windows(sentences, budget=0, batch_size=batch_size, num_batches=1):
-            targets_T = self._find_targets(batch)
-            before = None if state is None else state.rows(len(batch))
-            reading = self._predict(self._encoder.encode(batch), state=before)
-            state = reading.state
-            self._tally(tally, batch, targets_T, [self._losses(reading, targets_T)])
-
-    def _tally(
-        self, tally: Tally, sentences: Sequence[list[str]], targets_T: Tensor, losses: Sequence[tuple[Tensor, Tensor]]
-    ) -> None:
-        num_unknown = int((targets_T == self._rows[UNKNOWN_WORD]).sum())
-        tally.add(losses, num_sentences=len(sentences), num_words=sum(map(len, sentences)), num_unknown=num_unknown)
-
     def _read(self, words: list[str]) -> Reading:
-        return self._predict(self._encoder.encode([words]))
+        return self._predict(self._encoder.encode([words]), [0])
 
     @torch.inference_mode()
-    def _predict(
-        self, text: BoundedText, *, rows: Sequence[int] | None = None, state: BilmState | None = None
-    ) -> Reading:
+    def _predict(self, text: BoundedText, rows: Sequence[int], state: BilmState | None = None) -> Reading:
         return self.elmo.bilm.read(text, rows=rows, state=state, predicts=True)
 
     def _find_targets(self, sentences: Sequence[list[str]]) -> Tensor:
@@ -283,7 +279,7 @@ def _number_words(words: Sequence[str], softmax: Softmax) -> dict[str, int]:
             f"expected {', '.join(SPECIAL_WORDS)} among the {len(words):,} words of the output layer, "
             f"found no {', '.join(missing)}: take the list the model was trained with"
         )
-    if isinstance(softmax, Softmax) and len(softmax.bias) != len(words):
+    if len(softmax.bias) != len(words):
         raise CheckpointError(
             f"expected {len(softmax.bias):,} words, one for each row of the output layer, found {len(words):,}: "
             "take the list the model was trained with"

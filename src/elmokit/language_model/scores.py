@@ -99,15 +99,10 @@ class Tally:
     num_unknown: int = 0
     num_bytes: int = 0
 
-    def add(
-        self, losses: Sequence[tuple[Tensor, Tensor]], *, num_sentences: int, num_words: int, num_unknown: int
-    ) -> None:
-        """Count sentences whose batches had these losses, forward and backward."""
+    def add_losses(self, losses: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Add the losses of batches, forward and backward."""
         sums = [torch.stack([losses_N.sum() for losses_N in pair]) for pair in losses]
         self.losses += torch.stack(sums).cpu().double().sum(0).numpy()  # a GPU is waited for here and nowhere else
-        self.num_tokens += num_words + num_sentences
-        self.num_sentences += num_sentences
-        self.num_unknown += num_unknown
 
     def result(self) -> Perplexity:
         """The perplexity of the text; an `InputError` if there was none."""

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from elmokit.nn.packing import NUM_BOUNDARIES
 
-__all__ = ["CARRY_BATCH_SIZE", "batch_by_length", "batch_in_order", "choose_budget", "split_into_windows"]
+__all__ = ["BATCHES_PER_WINDOW", "CARRY_BATCH_SIZE", "batch_by_length", "choose_budget", "split_into_windows"]
 
 CARRY_BATCH_SIZE = 64  # what AllenNLP's `elmo` command takes unless told
 
@@ -55,17 +55,6 @@ def batch_by_length(
             count = min(count, budget // max(1, lengths[order[start]]))
         yield order[start : start + max(1, count)]
         start += max(1, count)
-
-
-def batch_in_order(num_sentences: int, *, batch_size: int) -> Iterator[list[int]]:
-    """Positions of the sentences of each batch in input order.
-
-    Example:
-        >>> list(batch_in_order(5, batch_size=2))
-        [[0, 1], [2, 3], [4]]
-    """
-    for start in range(0, num_sentences, batch_size):
-        yield list(range(start, min(start + batch_size, num_sentences)))
 
 
 def split_into_windows(

@@ -1,0 +1,53 @@
+"""Sentences to a text with boundaries: each distinct word once, in whatever order the encoder takes them."""
+
+import numpy as np
+import pytest
+import torch
+
+from elmokit.config import CharConfig, ElmoConfig, LstmConfig
+from elmokit.errors import InputError
+from elmokit.model import Elmo
+from elmokit.nn.word_encoder import WordEncoder
+from elmokit.reading.encoder import TextEncoder, split_sentence
+from elmokit.text.segmenters import RuleSegmenter
+
+SENTENCES = [["the", "bank", "of", "the", "river"], [], ["a-long-word", "a"]]
+
+
+@pytest.fixture
+def elmo():
+    characters = CharConfig(dim=4, filters=((1, 4), (2, 8)), num_highways=1)
+    return Elmo.random(ElmoConfig(characters, lstm=LstmConfig(cell_dim=12, projection_dim=6))).eval()
+
+
+@pytest.mark.parametrize("is_row_by_row", [True, False])
+@pytest.mark.parametrize("cache_words", [0, 2, 100])
+def test_each_place_has_the_vector_of_its_word(elmo, is_row_by_row, cache_words, monkeypatch):
+    monkeypatch.setattr(WordEncoder, "is_row_by_row", is_row_by_row)
+    encoder = TextEncoder(elmo, cache_words=cache_words)
+    begin, end = (elmo.encode_words(ids.unsqueeze(0)) for ids in elmo.boundary_ids)
+    for _ in range(2):  # with an empty cache, then with a filled one
+        text = encoder.encode(SENTENCES)
+        assert len(text.vectors_UP) == 2 + 6
+        for start, length, words in zip(text.starts_B, text.lengths_B, SENTENCES, strict=True):
+            expected = [elmo.encode_words(elmo.word_ids([[word]])[0]) for word in words]
+            found = text.vectors_UP[torch.from_numpy(text.words_T[start : start + length])]
+            torch.testing.assert_close(found, torch.cat([begin, *expected, end]), atol=1e-6, rtol=0)
+
+
+def test_strings_are_split_and_lists_are_checked():
+    segmenter = RuleSegmenter()
+    assert split_sentence("Two sentences. One list.", segmenter, name="it") == [
+        "Two",
+        "sentences",
+        ".",
+        "One",
+        "list",
+        ".",
+    ]
+    assert split_sentence(["not split.", ""], segmenter, name="it") == ["not split.", ""]
+    assert split_sentence([3, np.int64(4), "5"], segmenter, name="it", takes_rows=True) == [3, 4, "5"]
+    with pytest.raises(InputError, match="line 7 is a dict: expected a string or a list of words"):
+        split_sentence({}, segmenter, name="line 7")
+    with pytest.raises(InputError, match="it has the word 3 of type int: expected strings"):
+        split_sentence([3], segmenter, name="it")
