@@ -86,12 +86,9 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 def __getattr__(name: str) -> object:
     """Import a public name on its first use (PEP 562)."""
     if name == "__version__":
-        from importlib import metadata
+        from elmokit.version import find_version
 
-        try:
-            value: object = metadata.version("elmokit")
-        except metadata.PackageNotFoundError:  # run from a checkout that is not installed
-            value = "unknown"
+        value: object = find_version()
     elif name in _HOME_OF:
         value = getattr(import_module(_HOME_OF[name]), name)
     else:

@@ -360,7 +360,7 @@ def _wait(device: torch.device) -> None:
 
 
 def _versions() -> dict[str, str]:
-    import elmokit
+    from elmokit.version import describe_version
 
-    found = {"elmokit": elmokit.__version__, "torch": str(torch.__version__)}
+    found = {"elmokit": describe_version(), "torch": str(torch.__version__)}
     return {**found, "CUDA": torch.version.cuda} if torch.version.cuda else found

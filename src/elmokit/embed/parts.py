@@ -20,10 +20,10 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-import elmokit
 from elmokit.embed.embedder import Embedder
 from elmokit.errors import InputError, OutputError
 from elmokit.io.atomic import flush_to_disk, replace_file, replace_text
+from elmokit.version import find_version
 
 __all__ = ["Part", "PartialFolder", "check_same_settings", "make_manifest", "pack_strings"]
 
@@ -171,7 +171,7 @@ def make_manifest(embedder: Embedder, *, tokenised: bool, **choices: str | int |
     segmenter = embedder.segmenter
     kind = type(segmenter)
     name = getattr(segmenter, "__qualname__", kind.__qualname__)  # a function has a name of its own
-    model_hash, version = embedder.elmo.fingerprint(), elmokit.__version__
+    model_hash, version = embedder.elmo.fingerprint(), find_version()
     settings = {
         "job_version": JOB_VERSION,
         "elmokit": version,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from elmokit.errors import OutputError
 from elmokit.io.atomic import replace_text
 from elmokit.pictures import drawing
+from elmokit.version import describe_version
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +27,7 @@ __all__ = ["Report", "check_writable", "draw", "versions", "write_json"]
 
 COLOURS = ("#1f5f99", "#edae49", "#77a88d", "#b5a4c9", "#a0a0a0")
 BASELINE_COLOUR = "#d1495b"
-PACKAGES = ("elmokit", "torch", "numpy")
+PACKAGES = ("torch", "numpy")
 
 
 @dataclass
@@ -87,7 +88,8 @@ class Report:
 
 def versions() -> dict[str, str]:
     """What ran: Python and the packages whose versions can move a number."""
-    return {"python": platform.python_version(), **{name: metadata.version(name) for name in PACKAGES}}
+    others = {name: metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), "elmokit": describe_version(), **others}
 
 
 def check_writable(path: Path) -> None:

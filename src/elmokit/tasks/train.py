@@ -28,7 +28,6 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-import elmokit
 from elmokit.devices import find_device
 from elmokit.errors import InputError, OutputError, TrainingError
 from elmokit.io.atomic import new_folder
@@ -40,6 +39,7 @@ from elmokit.tasks.data import Problems
 from elmokit.tasks.layer_store import LayerStore, open_elmo
 from elmokit.tasks.network.inputs import WordInputs
 from elmokit.tasks.optimiser import TaskOptimiser
+from elmokit.version import describe_version
 
 __all__ = ["Results", "draw_part", "read_examples", "train", "train_model"]
 
@@ -215,7 +215,7 @@ def train_model(
     results = Results(model.name, model.config.to_dict(), dataclasses.asdict(config), model.metric)
     results.num_train = len(train)
     results.device = torch.cuda.get_device_name(place) if place.type == "cuda" else "cpu"
-    results.versions = {"elmokit": elmokit.__version__, "torch": torch.__version__, "python": sys.version.split()[0]}
+    results.versions = {"elmokit": describe_version(), "torch": torch.__version__, "python": sys.version.split()[0]}
     if layers_folder is not None:
         results.layers_seconds = _fill_layers(model, [*train, *dev, *test], layers_folder, progress=progress)
     ends = started + 60 * config.minutes if config.minutes else math.inf

@@ -58,9 +58,9 @@ def versions() -> dict[str, str]:
     """Of elmokit and what it computes with."""
     import torch
 
-    import elmokit
+    from elmokit.version import describe_version
 
-    return {"elmokit": elmokit.__version__, "torch": torch.__version__, "python": sys.version.split()[0]}
+    return {"elmokit": describe_version(), "torch": torch.__version__, "python": sys.version.split()[0]}
 
 
 def _write(size: str, folder: str) -> dict[str, Any]:
