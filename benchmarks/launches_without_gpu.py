@@ -25,10 +25,10 @@ from elmokit import engines
 from elmokit.engines import triton as lstm_engine
 from elmokit.engines.kernels import char_cnn, highway, linear_cross_entropy
 from elmokit.nn import softmax, word_encoder
-from elmokit.pretrain import building, network, stepping
-from elmokit.pretrain.batches.preparing import Layout, joined
+from elmokit.pretrain import network, stepping
+from elmokit.pretrain.batches.preparing import Layout, join_arrays
 from elmokit.pretrain.optim import muon
-from elmokit.pretrain.optim.optimiser import build_optimizer
+from elmokit.pretrain.optim.optimiser import Optimiser
 from elmokit.pretrain.recipes import recipe_named
 
 BLOCKS = ((2688, 16), (4672, 24), (64, 50))  # what the benchmark corpus was laid out in
@@ -86,9 +86,9 @@ def counts_of(preset, output):
         output_layer = softmax.Softmax(VOCABULARY, config.model.lstm.projection_dim)
         built = network.LanguageModelNetwork(config.model, output_layer, dropout=0.1, dtype=torch.bfloat16)
         layout = Layout(BLOCKS, 261, config.widest_filter)
-        stepper = stepping.GraphStepper(built, layout, corrects_targets=config.sampler != "head_and_tail")
-        optimizer = build_optimizer(built, building.optimiser_config(config))
-        run = stepper._recorded(*inputs(output)).replay
+        stepper = stepping.GraphStepper(built, layout)
+        optimizer = Optimiser(built, config)
+        run = stepper._record(*inputs(output)).replay
         for part in (*[None] * 2, counted):  # the optimiser makes its state at first
             for name, work in (("step", lambda: (stepper.zero_grad(), run())), ("optimiser", optimizer._move)):
                 if part is None:
@@ -109,7 +109,7 @@ def inputs(output):
     if output == "sampled":
         arrays += [np.zeros(NEGATIVES, np.int64), np.zeros(NEGATIVES, np.float32), np.zeros((2, words), np.float32)]
     batch = SimpleNamespace(global_tokens=words, num_rows=ROWS, batch_sizes=[ROWS] * LENGTH)
-    return torch.empty(joined(arrays).numel(), dtype=torch.uint8), arrays, batch
+    return torch.empty(join_arrays(arrays).numel(), dtype=torch.uint8), arrays, batch
 
 
 LISTENING = []
@@ -121,7 +121,7 @@ def take_the_paths_of_a_gpu():
         if hasattr(module, "why_no_triton"):
             module.why_no_triton = lambda *_: None
     softmax.best_for = lambda *_: engines.Choice("triton", "as on a GPU")
-    stepping.recorded = lambda run, pool: run
+    stepping.record = lambda run, pool: run
     JITFunction.run = lambda kernel, *args, **flags: [c.count(kernel.__name__, args) for c in LISTENING]
     for module, *names in (
         (lstm_engine, "_lstmp", "_lstmp_backward"),

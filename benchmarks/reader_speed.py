@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from elmokit.pretrain.batches.batch import Batch
-from elmokit.pretrain.batches.preparing import Layout, joined
+from elmokit.pretrain.batches.preparing import Layout, join_arrays
 from elmokit.pretrain.batches.reader import Prefetcher
 from elmokit.pretrain.batches.sampling import Sampler
 from elmokit.pretrain.batches.sentences import SentenceReader
@@ -65,19 +65,19 @@ def measure_all(corpus: EncodedCorpus, seconds: float) -> None:
 
 
 def prepared(corpus: EncodedCorpus, sampled: bool) -> Iterator[Batch[np.ndarray]]:
-    """Batches after whose reading the arrays of a recorded step were made, as `GraphStepper.prepared` makes them."""
+    """Batches after whose reading the arrays of a recorded step were made, as `GraphStepper.prepare` makes them."""
     scheme = ByteScheme(50)
     reader = SentenceReader(corpus, scheme)
     padding = int(scheme.begin_ids[-1])
-    layout = Layout.fitted(islice(reader.one_epoch(), 32), columns=50, padding_id=padding, widest_filter=7)
+    layout = Layout.fit(islice(reader.one_epoch(), 32), columns=50, padding_id=padding, widest_filter=7)
     sampler = Sampler.unigram(corpus.counts_V, num_samples=min(8192, corpus.vocabulary_size // 2))
     for number, batch in enumerate(reader):
-        arrays = layout.laid_out(batch) or []
+        arrays = layout.lay_out(batch) or []
         if sampled:
             drawn = sampler.draw(number)
             targets_2N = np.stack([batch.forward_targets_N, batch.backward_targets_N])
             arrays += [drawn.ids_S, drawn.log_expected_S, sampler.log_expected(targets_2N, drawn.tries)]
-        joined(arrays)
+        join_arrays(arrays)
         yield batch
 
 

@@ -22,7 +22,8 @@ from elmokit.nn.softmax import Softmax
 from elmokit.nn.word_encoder import Highway
 from elmokit.pretrain import network
 from elmokit.pretrain.optim import muon
-from elmokit.pretrain.optim.optimiser import OptimiserConfig, build_optimizer
+from elmokit.pretrain.optim.optimiser import Optimiser
+from elmokit.pretrain.recipes import TrainConfig
 
 TINY = ElmoConfig(
     CharConfig(filters=((1, 16), (3, 48)), num_highways=1), lstm=LstmConfig(cell_dim=64, projection_dim=16)
@@ -117,7 +118,7 @@ def trained(config):
     built = network.LanguageModelNetwork(config, Softmax(1000, config.lstm.projection_dim)).to(DEVICE)
     for parameter in built.parameters():
         parameter.grad = 0.01 * torch.randn_like(parameter)
-    return built, build_optimizer(built, OptimiserConfig(weight_decay=0.01))
+    return built, Optimiser(built, TrainConfig(weight_decay=0.01))
 
 
 def check_muon(config, bound):
@@ -138,7 +139,7 @@ def check_lost_steps(config):
     built, optimizer = trained(config)
     for _ in range(4):
         optimizer.step(0.5)
-    move = optimizer.recorded() if ON_GPU else optimizer.step
+    move = optimizer.record() if ON_GPU else optimizer.step
     move(0.5)
     weight = next(built.body.bilm.parameters())
     kept = weight.grad[0, 0].item()

@@ -36,12 +36,15 @@ import torch
 from torch.nn import functional as F
 
 from elmokit.engines.kernels import stored_shares
-from elmokit.pretrain import building, stepping
+from elmokit.pretrain import stepping
 from elmokit.pretrain.batches.reader import Prefetcher
 from elmokit.pretrain.corpus.encoded import EncodedCorpus
-from elmokit.pretrain.optim.optimiser import build_optimizer
+from elmokit.pretrain.network import build_network
+from elmokit.pretrain.optim.optimiser import Optimiser
 from elmokit.pretrain.place import Place
 from elmokit.pretrain.recipes import recipe_named
+from elmokit.pretrain.start import choose_start
+from elmokit.pretrain.train import build_reader
 from elmokit.text.characters import make_scheme
 
 MODULES = {
@@ -259,7 +262,7 @@ def steps(kit):
 
 
 def one_preset(kit, preset, output, words, corpus):
-    """A run without its files: the loop of `pretrain/run.py` over the same parts."""
+    """A run without its files: the loop of `pretrain/train.py` over the same parts."""
     config = recipe_named(preset if kit.on_gpu else "tiny_cpu")
     changes = {"output": "full" if output == "stored" else output, "tokens_per_batch": words if kit.on_gpu else 120}
     negatives = NEGATIVES.get(output, 8192) if kit.on_gpu else 64
@@ -267,16 +270,15 @@ def one_preset(kit, preset, output, words, corpus):
         changes |= {"output": "sampled", "sampler": output}
     config = dataclasses.replace(config, num_negatives=negatives, **changes)
     place = Place(0, 1, kit.device)
-    model, parts = building.model_for(config, corpus)
-    network = building.built_network(config, model, corpus, kit.device)
-    optimizer = build_optimizer(network, building.optimiser_config(config))
-    reader = building.built_reader(config, corpus, make_scheme(model, **parts), place)
-    plain = building.built_stepper(config, network, corpus, reader, Place(0, 1, torch.device("cpu")))
-    sampling = {"sampler": plain.sampler, "corrects_targets": plain.corrects_targets}
-    stepper = stepping.GraphStepper(network, building.built_layout(config, reader), **sampling, seed=1)
+    model, parts = choose_start(config).choose_model(corpus)
+    network = build_network(config, model, corpus, kit.device)
+    optimizer = Optimiser(network, config)
+    reader = build_reader(config, corpus, make_scheme(model, **parts), place)
+    plain = stepping.build_stepper(config, network, corpus, reader, Place(0, 1, torch.device("cpu")))
+    stepper = stepping.GraphStepper(network, stepping.fit_layout(config, reader), sampler=plain.sampler, seed=1)
     numbers, move, warm = count(1), optimizer.step, 30 if kit.on_gpu else 12
     timed = kit.args.steps if kit.on_gpu else 3
-    with Prefetcher(reader, lambda batch: stepper.prepared(batch, next(numbers))) as batches:
+    with Prefetcher(reader, lambda batch: stepper.prepare(batch, next(numbers))) as batches:
 
         def step():
             prepared = next(batches)
@@ -289,7 +291,7 @@ def one_preset(kit, preset, output, words, corpus):
         for number in range(warm):
             step()
             if number == 3 and kit.on_gpu:
-                move = optimizer.recorded()
+                move = optimizer.record()
         stepper.loss_sums_2.zero_()
         synchronise(kit)
         start = time.perf_counter()
@@ -385,7 +387,7 @@ def main():
     kit = Kit(args)
     kit.half = torch.bfloat16 if kit.on_gpu else torch.float32
     if not kit.on_gpu:
-        stepping.recorded = lambda run, pool: run  # nothing to record on: the function itself
+        stepping.record = lambda run, pool: run  # nothing to record on: the function itself
     for setting in args.set:
         place, value = setting.split("=")
         module, name = place.split(".")

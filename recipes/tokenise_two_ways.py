@@ -1,4 +1,4 @@
-"""Raw text to one tokenised sentence a line, paragraph by paragraph in two conventions by turns.
+"""Raw text to one tokenised sentence per line, paragraph by paragraph in two conventions by turns.
 
     python recipes/tokenise_two_ways.py IN.txt.bz2 OUT.txt
 

@@ -10,7 +10,7 @@ import torch
 from elmokit.config import ElmoConfig, LstmConfig
 from elmokit.io import Checkpoint
 from elmokit.model import Elmo
-from elmokit.pretrain.basis import LEAST_VARIANCE, in_output_basis
+from elmokit.pretrain.basis import LEAST_VARIANCE, change_basis
 
 SENTENCES = [["a", "river", "bank"], ["banks", "lend", "money", "to", "us"], ["x"]]
 
@@ -52,7 +52,7 @@ def logits_of(outputs_NP, softmax):
 def test_predictions_stay_and_products_of_vectors_are_those_of_logits(residual):
     elmo, softmax = a_model(residual=residual)
     tensors = elmo.to_checkpoint().tensors
-    new_tensors, new_softmax = in_output_basis(elmo.config.lstm, tensors, softmax)
+    new_tensors, new_softmax = change_basis(elmo.config.lstm, tensors, softmax)
     old, new = layers_of(elmo, tensors), layers_of(elmo, new_tensors)
     torch.testing.assert_close(new[0], old[0])  # words keep their coordinates
     assert not torch.allclose(new[1:], old[1:], rtol=0.1, atol=1e-4)
@@ -67,7 +67,7 @@ def test_predictions_stay_and_products_of_vectors_are_those_of_logits(residual):
 
 def test_the_output_layer_is_the_same_all_round():
     elmo, softmax = a_model()
-    _, new = in_output_basis(elmo.config.lstm, elmo.to_checkpoint().tensors, softmax)
+    _, new = change_basis(elmo.config.lstm, elmo.to_checkpoint().tensors, softmax)
     variance_PP = torch.cov(new["softmax.weight"].double().T, correction=0)
     torch.testing.assert_close(variance_PP, variance_PP[0, 0] * torch.eye(8, dtype=torch.double), atol=1e-5, rtol=0)
     assert torch.equal(new["softmax.bias"], softmax["softmax.bias"])
@@ -77,7 +77,7 @@ def test_the_output_layer_is_the_same_all_round():
 def test_fewer_words_than_coordinates_stretch_nothing_without_end(num_words):
     elmo, softmax = a_model(num_words=num_words)
     tensors = elmo.to_checkpoint().tensors
-    new_tensors, new_softmax = in_output_basis(elmo.config.lstm, tensors, softmax)
+    new_tensors, new_softmax = change_basis(elmo.config.lstm, tensors, softmax)
     largest = max(float(new_tensors[name].abs().max() / tensors[name].abs().max()) for name in tensors)
     assert largest < 8 / LEAST_VARIANCE**0.5
     old, new = (halves_of(layers_of(elmo, part))[-1] for part in (tensors, new_tensors))
@@ -90,6 +90,6 @@ def test_fewer_words_than_coordinates_stretch_nothing_without_end(num_words):
 def test_a_model_whose_coordinates_are_given_is_left_alone(options):
     elmo, softmax = a_model(**options)
     tensors = elmo.to_checkpoint().tensors
-    same_tensors, same_softmax = in_output_basis(elmo.config.lstm, tensors, softmax)
+    same_tensors, same_softmax = change_basis(elmo.config.lstm, tensors, softmax)
     assert all(torch.equal(same_tensors[name], value) for name, value in tensors.items())
     assert torch.equal(same_softmax["softmax.weight"], softmax["softmax.weight"])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from elmokit.nn.softmax import Softmax
-from elmokit.pretrain.network import LanguageModelNetwork, StepInputs, _cast, _Gathered
+from elmokit.pretrain.network import LanguageModelNetwork, StepInputs, _cast, _GatherRows
 
 
 def inputs_of(config, seed=0):
@@ -61,7 +61,7 @@ def test_a_weight_that_was_not_used_has_no_part_in_the_gradient():
 def test_what_comes_to_a_frequent_word_is_summed_exactly(dtype):
     table = torch.zeros(3, 2, dtype=dtype, requires_grad=True)
     words = torch.tensor([1] * 4096 + [2])
-    gathered = _Gathered.apply(table, words)
+    gathered = _GatherRows.apply(table, words)
     assert gathered.shape == (4097, 2)
     gathered.sum().backward()
     assert table.grad is not None and table.grad.dtype == dtype

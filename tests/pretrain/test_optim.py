@@ -1,6 +1,5 @@
-"""Optimisers and schedules: constants, equality of batched and single updates, clipping, groups, exact resumption."""
+"""Optimisers: constants, equality of batched and single updates, clipping, exact resumption."""
 
-import copy
 import dataclasses
 import io
 import math
@@ -10,14 +9,14 @@ import torch
 from torch import nn
 
 from elmokit.config import CharConfig, ElmoConfig, LstmConfig
-from elmokit.errors import CheckpointError, ConfigError
+from elmokit.errors import CheckpointError
 from elmokit.nn.bilm import BiLM
 from elmokit.nn.softmax import Softmax
 from elmokit.nn.word_encoder import WordEncoder
 from elmokit.pretrain.optim import muon
 from elmokit.pretrain.optim.muon import Muon, newton_schulz, shared_shapes
-from elmokit.pretrain.optim.optimiser import Optimiser, OptimiserConfig, build_optimizer, clipping, layer_groups
-from elmokit.pretrain.optim.schedules import rate_at, slanted_triangular
+from elmokit.pretrain.optim.optimiser import Optimiser, clip_factor
+from elmokit.pretrain.recipes import TrainConfig, recipe_named
 
 CONFIG = ElmoConfig(
     CharConfig(filters=((1, 4), (2, 6), (3, 8)), num_highways=1),
@@ -54,7 +53,7 @@ def train(trained, optimizer, steps, start=0):
     for step in range(start, start + steps):
         loss = trained.loss(step)
         loss.backward()
-        optimizer.step(rate_at(step + 1, decay="cosine", warmup=2, total=20))
+        optimizer.step(min(1, (step + 1) / 2) * (1 - step / 20))
         optimizer.zero_grad()
         losses.append(loss.item())
     return losses
@@ -98,7 +97,7 @@ def test_small_shapes_share_a_larger_one():
 
 def test_batched_updates_equal_single_ones():
     trained = network()
-    optimizer = build_optimizer(trained, OptimiserConfig(clip_norm=None, weight_decay=0.1))
+    optimizer = Optimiser(trained, TrainConfig(clip_norm=1e9, weight_decay=0.1))
     before = {name: p.detach().clone() for name, p in trained.named_parameters()}
     momentum: dict[str, torch.Tensor] = {}
     for step in range(3):
@@ -106,7 +105,7 @@ def test_batched_updates_equal_single_ones():
         gradients = {name: p.grad.clone() for name, p in trained.named_parameters()}
         optimizer.step(0.5)
         optimizer.zero_grad()
-        lr = 4e-3 * 0.5
+        lr = TrainConfig().muon_learning_rate * 0.5
         for name in _matrix_names(trained):
             momentum[name] = 0.95 * momentum.get(name, 0) + 0.05 * gradients[name]
             update = 0.05 * gradients[name] + 0.95 * momentum[name]
@@ -126,7 +125,7 @@ def test_batched_updates_equal_single_ones():
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_the_kernels_of_a_gpu_move_matrices_as_torchs_operations_do(decay, monkeypatch):
     plain, fused = network(), network()
-    optimizers = [build_optimizer(each, OptimiserConfig(clip_norm=0.5, weight_decay=decay)) for each in (plain, fused)]
+    optimizers = [Optimiser(each, TrainConfig(clip_norm=0.5, weight_decay=decay)) for each in (plain, fused)]
     monkeypatch.setattr(muon, "GPU_DTYPE", torch.float32)
     for step in range(4):
         for trained, optimizer, reason in zip((plain, fused), optimizers, ("none here", None), strict=True):
@@ -155,7 +154,7 @@ def _matrix_names(trained):
 
 def test_muon_takes_the_matrices_and_adamw_the_rest():
     trained = network()
-    state = build_optimizer(trained, OptimiserConfig()).state_dict()
+    state = Optimiser(trained, TrainConfig()).state_dict()
     assert sorted(state["muon"]["names"]) == sorted(_matrix_names(trained))
     rest = [name for name, _ in trained.named_parameters() if name not in _matrix_names(trained)]
     assert sorted(state["rest"]["names"]) == sorted(rest)
@@ -164,7 +163,7 @@ def test_muon_takes_the_matrices_and_adamw_the_rest():
 
 def test_rest_moves_as_torchs_adamw_does():
     trained, plain = network(), network()
-    optimizer = build_optimizer(trained, OptimiserConfig(optimiser="adamw", learning_rate=0.01, clip_norm=1.0))
+    optimizer = Optimiser(trained, TrainConfig(optimiser="adamw", learning_rate=0.01, clip_norm=1.0))
     expected = torch.optim.AdamW(plain.parameters(), lr=0.01, weight_decay=0.0)
     for step in range(3):
         trained.loss(step).backward()
@@ -181,7 +180,7 @@ def test_rest_moves_as_torchs_adamw_does():
 def test_weight_decay_is_for_matrices_only():
     trained = network()
     before = {name: p.detach().clone() for name, p in trained.named_parameters()}
-    optimizer = build_optimizer(trained, OptimiserConfig(optimiser="adamw", learning_rate=0.1, weight_decay=0.5))
+    optimizer = Optimiser(trained, TrainConfig(optimiser="adamw", learning_rate=0.1, weight_decay=0.5))
     for p in trained.parameters():
         p.grad = torch.zeros_like(p)
     optimizer.step()
@@ -193,7 +192,7 @@ def test_adagrad_has_bilm_tfs_constants():
     weight = nn.Parameter(torch.tensor([1.0, -2.0]))
     holder = nn.Module()
     holder.weight = weight
-    optimizer = build_optimizer(holder, OptimiserConfig.bilm_tf())
+    optimizer = Optimiser(holder, recipe_named("bilm_tf"))
     values, sums = torch.tensor([1.0, -2.0]), torch.ones(2)  # the sum of squares starts at 1
     for gradient in (torch.tensor([0.01, 0.02]), torch.tensor([3.0, -4.0])):
         weight.grad = gradient.clone()
@@ -213,23 +212,22 @@ def test_clipping_equals_torchs(bound):
     for parameter, tensor in zip(others, tensors, strict=True):
         parameter.grad = tensor.clone()
     expected_norm = nn.utils.clip_grad_norm_(others, bound)
-    norm, factor = clipping(tensors, bound)
+    norm, factor = clip_factor(tensors, bound)
     torch.testing.assert_close(norm, expected_norm)
     for tensor, parameter in zip(tensors, others, strict=True):
         torch.testing.assert_close(tensor * factor, parameter.grad)
 
 
 def test_clipping_without_a_bound_or_gradients():
-    tensor = torch.tensor([3.0, 4.0])
-    assert clipping([tensor], None, scale=2.0) == (10, 2)
-    assert clipping([], 1.0) == (0, 1)
+    assert clip_factor([torch.tensor([3.0, 4.0])], math.inf, scale=2.0) == (10, 2)
+    assert clip_factor([], 1.0) == (0, 1)
 
 
 @pytest.mark.parametrize("kind", ["muon", "adamw", "adagrad"])
 def test_a_resumed_run_is_identical(kind):
-    config = OptimiserConfig.bilm_tf() if kind == "adagrad" else OptimiserConfig(optimiser=kind)
+    config = recipe_named("bilm_tf") if kind == "adagrad" else TrainConfig(optimiser=kind)
     trained = network()
-    optimizer = build_optimizer(trained, config)
+    optimizer = Optimiser(trained, config)
     train(trained, optimizer, 4)
     kept = io.BytesIO()
     torch.save({"weights": trained.state_dict(), "optimiser": optimizer.state_dict()}, kept)
@@ -239,7 +237,7 @@ def test_a_resumed_run_is_identical(kind):
     saved = torch.load(kept, weights_only=True)
     resumed = network(seed=1)
     resumed.load_state_dict(saved["weights"])
-    again = build_optimizer(resumed, config)
+    again = Optimiser(resumed, config)
     again.load_state_dict(saved["optimiser"])
     assert train(resumed, again, 4, start=4) == uninterrupted
     for one, other in zip(trained.parameters(), resumed.parameters(), strict=True):
@@ -251,10 +249,10 @@ def test_a_resumed_run_is_identical(kind):
 def test_gradients_that_are_not_finite_move_nothing(kind, value):
     decay = 0.0 if kind == "adagrad" else 0.1
     config = dataclasses.replace(
-        OptimiserConfig.bilm_tf() if kind == "adagrad" else OptimiserConfig(optimiser=kind), weight_decay=decay
+        recipe_named("bilm_tf") if kind == "adagrad" else TrainConfig(optimiser=kind), weight_decay=decay
     )
     spoilt, plain = network(), network()
-    optimizers = [build_optimizer(each, config) for each in (spoilt, plain)]
+    optimizers = [Optimiser(each, config) for each in (spoilt, plain)]
     for trained, optimizer in zip((spoilt, plain), optimizers, strict=True):
         train(trained, optimizer, 3)
     spoilt.loss(3).backward()
@@ -270,19 +268,19 @@ def test_gradients_that_are_not_finite_move_nothing(kind, value):
 
 def test_state_of_another_run_is_refused():
     trained = network()
-    state = build_optimizer(trained, OptimiserConfig()).state_dict()
+    state = Optimiser(trained, TrainConfig()).state_dict()
     with pytest.raises(CheckpointError, match="'muon', this run by 'adamw'"):
-        build_optimizer(trained, OptimiserConfig(optimiser="adamw")).load_state_dict(state)
+        Optimiser(trained, TrainConfig(optimiser="adamw")).load_state_dict(state)
     other = network(softmax=torch.nn.Linear(8, 12, bias=False))
     with pytest.raises(CheckpointError, match="other parameters"):
-        build_optimizer(other, OptimiserConfig()).load_state_dict(state)
+        Optimiser(other, TrainConfig()).load_state_dict(state)
 
 
 @pytest.mark.parametrize("kind", ["muon", "adamw", "adagrad"])
 def test_every_optimiser_learns(kind):
-    config = OptimiserConfig.bilm_tf() if kind == "adagrad" else OptimiserConfig(optimiser=kind)
+    config = recipe_named("bilm_tf") if kind == "adagrad" else TrainConfig(optimiser=kind)
     trained = network()
-    optimizer = build_optimizer(trained, config)
+    optimizer = Optimiser(trained, config)
     losses = []
     for _ in range(15):
         loss = trained.loss(0)
@@ -293,86 +291,7 @@ def test_every_optimiser_learns(kind):
     assert losses[-1] < 0.9 * losses[0]
 
 
-def test_layer_groups_go_from_the_words_to_the_output():
-    trained = nn.ModuleDict({"body": network(), "softmax": Softmax(5, 4)})
-    groups = layer_groups(trained)
-    assert list(groups) == ["words", "layer1", "layer2", "softmax"]
-    assert "body.bilm.backward_layers.1.bias" in groups["layer2"] and "softmax.weight" in groups["softmax"]
-    assert sum(map(len, groups.values())) == len(list(trained.parameters()))
-
-
-def test_rates_fall_from_group_to_group():
-    trained = network()
-    optimizer = build_optimizer(trained, OptimiserConfig(learning_rate=0.1, layer_decay=2.0, clip_norm=None))
-    before = {name: p.detach().clone() for name, p in trained.named_parameters()}
-    for p in trained.parameters():
-        p.grad = torch.ones_like(p)
-    optimizer.step()
-    moved = {name: (p - before[name]).abs().max().item() for name, p in trained.named_parameters()}
-    expected = {"softmax.bias": 0.1, "bilm.forward_layers.1.bias": 0.05, "bilm.forward_layers.0.bias": 0.025}
-    for name, rate in {**expected, "encoder.projection.bias": 0.0125}.items():
-        assert moved[name] == pytest.approx(rate, rel=1e-3)
-    upper, lower = (moved[f"bilm.forward_layers.{layer}.input_weight"] for layer in (1, 0))
-    assert upper == pytest.approx(2 * lower, rel=1e-3)
-
-
-def test_frozen_groups_stand_still():
-    trained = network()
-    optimizer = build_optimizer(trained, OptimiserConfig())
-    start = copy.deepcopy(trained.state_dict())
-    optimizer.set_trainable(["softmax"])
-    train(trained, optimizer, 2)
-    changed = {name for name, value in trained.state_dict().items() if not torch.equal(value, start[name])}
-    assert changed == {"softmax.weight", "softmax.bias"}
-    optimizer.set_trainable(["softmax", "layer2"])
-    train(trained, optimizer, 2)
-    assert not torch.equal(trained.bilm.forward_layers[1].input_weight, start["bilm.forward_layers.1.input_weight"])
-    assert torch.equal(trained.bilm.forward_layers[0].input_weight, start["bilm.forward_layers.0.input_weight"])
-    optimizer.set_trainable(optimizer.groups)
-    train(trained, optimizer, 1)
-    assert all(p.requires_grad for p in trained.parameters())
-    with pytest.raises(ConfigError, match="'layer9'"):
-        optimizer.set_trainable(["layer9"])
-
-
-def test_configs_that_cannot_be_run_are_refused():
-    with pytest.raises(ConfigError, match="muon, adamw, adagrad"):
-        OptimiserConfig(optimiser="sgd")
-    with pytest.raises(ConfigError, match="muon_learning_rate"):
-        OptimiserConfig(muon_learning_rate=0)
-    with pytest.raises(ConfigError, match="clip_norm"):
-        OptimiserConfig(clip_norm=-1)
-    assert isinstance(build_optimizer(nn.Linear(2, 2), OptimiserConfig()), Optimiser)
-
-
 def test_muon_without_gradients_does_nothing():
     weight = nn.Parameter(torch.ones(2, 2))
     Muon([{"params": [weight]}]).step()
     assert torch.equal(weight, torch.ones(2, 2))
-
-
-@pytest.mark.parametrize("decay", ["cosine", "linear", "constant", "inverse_sqrt"])
-def test_schedules_rise_linearly_and_never_rise_again(decay):
-    rates = [rate_at(step, decay=decay, warmup=10, total=100, floor=0.05) for step in range(1, 121)]
-    assert rates[:10] == pytest.approx([step / 10 for step in range(1, 11)])
-    assert all(later <= earlier for earlier, later in zip(rates[9:], rates[10:], strict=False))
-    end = {"cosine": 0.05, "linear": 0.05, "constant": 1.0, "inverse_sqrt": math.sqrt(10 / 100)}[decay]
-    assert rates[99] == pytest.approx(end)
-    assert min(rates[9:]) >= 0.05
-
-
-def test_schedules_hold_before_they_fall():
-    rates = [rate_at(step, decay="linear", total=100, hold=0.8) for step in (1, 80, 90, 100)]
-    assert rates == pytest.approx([1, 1, 0.5, 0])
-    assert rate_at(55, decay="cosine", warmup=10, total=100, floor=0.1) == pytest.approx(0.55)
-    assert rate_at(5, decay="cosine", warmup=0, total=0) == 0
-
-
-def test_slanted_triangle():
-    assert slanted_triangular(10, 100) == pytest.approx(1)
-    assert slanted_triangular(0, 100) == slanted_triangular(100, 100) == pytest.approx(1 / 32)
-    assert slanted_triangular(5, 100) == pytest.approx((1 + 0.5 * 31) / 32)
-    assert slanted_triangular(55, 100) == pytest.approx((1 + 0.5 * 31) / 32)
-    assert rate_at(55, decay="slanted", total=100) == slanted_triangular(55, 100)
-    with pytest.raises(ConfigError, match="cosine, linear"):
-        rate_at(1, decay="sudden", total=10)

@@ -9,12 +9,14 @@ import pytest
 import torch
 
 from elmokit.pretrain import stepping
-from elmokit.pretrain.batches.preparing import Layout, joined, parts_of
+from elmokit.pretrain.batches.preparing import Layout, join_arrays, split_memory
 from elmokit.pretrain.batches.sentences import SentenceReader
-from elmokit.pretrain.building import built_layout, built_network, built_reader, built_stepper, model_for
 from elmokit.pretrain.corpus.encoding import encode_corpus
+from elmokit.pretrain.network import build_network
 from elmokit.pretrain.place import Place
-from elmokit.pretrain.stepping import GraphStepper
+from elmokit.pretrain.start import choose_start
+from elmokit.pretrain.stepping import GraphStepper, build_stepper, fit_layout
+from elmokit.pretrain.train import build_reader
 from elmokit.text.characters import ByteScheme, make_scheme
 
 CPU = Place(0, 1, torch.device("cpu"))
@@ -40,7 +42,7 @@ def batch_and_layout(corpus, *blocks):
 )
 def test_words_point_at_their_spelling(corpus, blocks):
     batch, layout = batch_and_layout(corpus, *blocks)
-    arrays = layout.laid_out(batch)
+    arrays = layout.lay_out(batch)
     assert arrays is not None
     *found, words_2N, targets_2N, keys_N = arrays
     assert [block.shape for block in found] == list(blocks)
@@ -59,18 +61,18 @@ def test_words_point_at_their_spelling(corpus, blocks):
 
 def test_long_words_do_not_fit_where_there_is_no_room_for_them(corpus):
     batch, layout = batch_and_layout(corpus, (64, 24), (1, 50))
-    assert layout.laid_out(batch) is None
+    assert layout.lay_out(batch) is None
     batch, layout = batch_and_layout(corpus, (2, 24), (8, 50))
-    assert layout.laid_out(batch) is None
+    assert layout.lay_out(batch) is None
 
 
 def test_a_fitted_layout_fits_the_batches_it_was_fitted_to(corpus):
     scheme = ByteScheme()
     batches = list(SentenceReader(corpus, scheme, tokens_per_batch=48).one_epoch())
-    layout = Layout.fitted(batches, columns=50, padding_id=int(scheme.begin_ids[-1]), widest_filter=7)
+    layout = Layout.fit(batches, columns=50, padding_id=int(scheme.begin_ids[-1]), widest_filter=7)
     assert [width for _, width in layout.blocks] == [16, 24, 50]
-    assert all(layout.laid_out(batch) is not None for batch in batches)
-    narrow = Layout.fitted(batches, columns=1, padding_id=0, widest_filter=1)  # a model of words has one column
+    assert all(layout.lay_out(batch) is not None for batch in batches)
+    narrow = Layout.fit(batches, columns=1, padding_id=0, widest_filter=1)  # a model of words has one column
     assert [width for _, width in narrow.blocks] == [1]
 
 
@@ -83,7 +85,7 @@ def test_arrays_come_back_from_their_bytes():
         np.zeros((0, 4), np.int32),
         random.integers(0, 99, 7).astype(np.int32),
     ]
-    parts = parts_of(joined(arrays), arrays)
+    parts = split_memory(join_arrays(arrays), arrays)
     for part, array in zip(parts, arrays, strict=True):
         assert np.array_equal(part.numpy(), array) and part.numpy().dtype == array.dtype
 
@@ -91,21 +93,21 @@ def test_arrays_come_back_from_their_bytes():
 @pytest.mark.parametrize("output", ["full", "sampled"])
 def test_recorded_steps_learn_what_others_learn(texts, tiny, tmp_path, output, monkeypatch):
     # A "recording" that calls the function again stands for a CUDA graph.
-    monkeypatch.setattr(stepping, "recorded", lambda run, pool: run)
+    monkeypatch.setattr(stepping, "record", lambda run, pool: run)
     config = tiny(output=output, tokens_per_batch=40)
     config = dataclasses.replace(config, dropout=0.2)
     corpus = encode_corpus([texts[0]], tmp_path / "c", tokenised=True, progress=False, workers=1, min_count=2)
-    model, parts = model_for(config, corpus)
-    reader = built_reader(config, corpus, make_scheme(model, **parts), CPU)
+    model, parts = choose_start(config).choose_model(corpus)
+    reader = build_reader(config, corpus, make_scheme(model, **parts), CPU)
     assert isinstance(reader, SentenceReader)
-    networks = [built_network(config, model, corpus, CPU.device) for _ in range(2)]
-    plain = built_stepper(config, networks[0], corpus, reader, CPU)
-    graphs = GraphStepper(networks[1], built_layout(config, reader), sampler=plain.sampler, seed=config.seed)
+    networks = [build_network(config, model, corpus, CPU.device) for _ in range(2)]
+    plain = build_stepper(config, networks[0], corpus, reader, CPU)
+    graphs = GraphStepper(networks[1], fit_layout(config, reader), sampler=plain.sampler, seed=config.seed)
     for number in range(1, 25):
         batch = next(reader)
         for stepper in (plain, graphs):
             stepper.zero_grad()
-            stepper.step(stepper.prepared(batch, number))
+            stepper.step(stepper.prepare(batch, number))
         for one, other in zip(networks[0].parameters(), networks[1].parameters(), strict=True):
             assert one.grad is not None and other.grad is not None
             torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-6)

@@ -98,7 +98,7 @@ def read_words(batch: Batch, corpus: EncodedCorpus) -> tuple[list[list[str]], ..
 def assert_equal(one: Batch, other: Batch) -> None:
     for name in ("distinct_UC", "forward_words_N", "backward_words_N", "forward_targets_N", "backward_targets_N"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
-    np.testing.assert_array_equal(one.position_keys_N(), other.position_keys_N())
+    np.testing.assert_array_equal(one.keys_N, other.keys_N)
     np.testing.assert_array_equal(one.row_keys_B, other.row_keys_B)
     assert one.batch_sizes == other.batch_sizes
     assert (one.starts_fresh, one.epoch, one.global_tokens) == (other.starts_fresh, other.epoch, other.global_tokens)
@@ -273,7 +273,7 @@ def test_ranks_share_the_batch_of_one(corpus: EncodedCorpus, make, world: int) -
                 batch.forward_targets_N,
                 batch.backward_targets_N,
             )
-            found = dict(zip(batch.position_keys_N().tolist(), zip(*columns, strict=True), strict=True))
+            found = dict(zip(batch.keys_N.tolist(), zip(*columns, strict=True), strict=True))
             assert len(found) == batch.num_tokens  # no key twice
             if batch is whole:
                 expected = found
@@ -378,7 +378,7 @@ def test_batch_as_tensors(corpus: EncodedCorpus) -> None:
         tensor = getattr(moved, name)
         assert isinstance(tensor, torch.Tensor) and tensor.dtype == torch.int64
         np.testing.assert_array_equal(tensor.numpy(), getattr(batch, name))
-    np.testing.assert_array_equal(moved.position_keys_N().numpy(), batch.position_keys_N())
+    np.testing.assert_array_equal(moved.keys_N.numpy(), batch.keys_N)
     assert moved.num_tokens == batch.num_tokens
     assert moved.batch_sizes == batch.batch_sizes
 

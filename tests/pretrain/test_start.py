@@ -1,4 +1,4 @@
-"""Going on from models of every kind, ULMFiT's tools, and tables of words that begin with vectors of others."""
+"""Continuing from models of every kind, and tables of words that begin with vectors of others."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from elmokit.config import CharConfig, ElmoConfig, LstmConfig, WordConfig
 from elmokit.errors import ConfigError
 from elmokit.nn.softmax import Softmax
 from elmokit.pretrain.recipes import TrainConfig
-from elmokit.pretrain.start import matched_rows, start_of, take_over_rows
+from elmokit.pretrain.start import choose_start, match_rows, take_over_rows
 from elmokit.pretrain.train import train
-from elmokit.pretrain.unfreezing import Stages
 
 MODEL = ElmoConfig(
     CharConfig(max_length=12, dim=4, filters=((1, 4), (2, 8), (3, 8)), num_highways=1),
@@ -37,7 +36,6 @@ CONFIG = TrainConfig(
     log_every=400,
 )
 SHORT = dataclasses.replace(CONFIG, tokens=4_000)
-GROUPS = ("words", "layer1", "layer2", "softmax")
 
 
 def text_of(path, nouns, seed=0, sentences=600):
@@ -106,20 +104,10 @@ class TestGoingOn:
 
     def test_hdf5_without_softmax_learns_faster_than_from_scratch(self, home, losses, tmp_path):
         source = without_softmax(home / "old", tmp_path / "hdf5")
-        config = dataclasses.replace(SHORT, head_tokens=1_000, tokens=6_000)
+        config = dataclasses.replace(SHORT, tokens=6_000)
         on = losses_of(home / "new.txt", tmp_path / "on", config, start_from=source)
-        scratch = losses_of(home / "new.txt", tmp_path / "scratch", dataclasses.replace(config, head_tokens=None))
+        scratch = losses_of(home / "new.txt", tmp_path / "scratch", config)
         assert on[-1] < scratch[-1] - 0.1
-
-    def test_a_new_head_learns_alone_and_then_all(self, home, losses, tmp_path):
-        source = without_softmax(home / "old", tmp_path / "hdf5")
-        before = tensors_of(source)
-        alone = dataclasses.replace(SHORT, tokens=1_200, head_tokens=1_200)
-        train([home / "new.txt"], tmp_path / "alone", alone, tokenised=True, device="cpu", start_from=source)
-        assert moved(before, tensors_of(tmp_path / "alone")) == set()
-        both = dataclasses.replace(alone, head_tokens=800)
-        train([home / "new.txt"], tmp_path / "both", both, tokenised=True, device="cpu", start_from=source)
-        assert moved(before, tensors_of(tmp_path / "both")) == {"words", "layer1", "layer2"}
 
     @pytest.mark.parametrize("kind", ["words", "numbers", "unicode", "both"])
     def test_other_inputs_keep_their_lists(self, home, tmp_path, kind):
@@ -140,7 +128,7 @@ class TestGoingOn:
         if kind == "numbers":
             text = tmp_path / "numbers.txt"
             text.write_text("3 4 5 6\n7 3 5\n" * 50, encoding="utf-8")
-        config = dataclasses.replace(SHORT, tokens=1_200, head_tokens=400)
+        config = dataclasses.replace(SHORT, tokens=1_200)
         losses = losses_of(text, tmp_path / "on", config, start_from=tmp_path / "source")
         loaded = io.load(tmp_path / "on", softmax=True)
         assert np.isfinite(losses[-1])
@@ -153,23 +141,22 @@ class TestGoingOn:
         assert vectors[0].shape == (2, 32)
 
     @pytest.mark.parametrize("mode", ["sentences", "streams"])
-    def test_resuming_inside_the_stages_gives_the_same_weights(self, home, losses, tmp_path, mode):
+    def test_resuming_gives_the_same_weights(self, home, losses, tmp_path, mode):
         source = without_softmax(home / "old", tmp_path / "hdf5")
-        staged = dataclasses.replace(SHORT, head_tokens=1_000, unfreeze_every=800, layer_decay=1.5)
-        config = dataclasses.replace(staged, optimiser="muon", checkpoint_every=400, dropout=0.1, mode=mode)
+        config = dataclasses.replace(SHORT, optimiser="muon", checkpoint_every=400, dropout=0.1, mode=mode)
         straight, stopped = tmp_path / "straight", tmp_path / "stopped"
         arguments = {"tokenised": True, "device": "cpu", "start_from": source}
         train([home / "new.txt"], straight, config, **arguments)
         pieces = 1
         while train([home / "new.txt"], stopped, config, minutes=0, **arguments) is None:
             pieces += 1
-        assert pieces >= 8  # every stage was gone on from
+        assert pieces >= 8
         ours, theirs = (io.load(folder, softmax=True) for folder in (straight, stopped))
         assert moved(ours.tensors, theirs.tensors) == set()
         assert torch.equal(ours.softmax["softmax.weight"], theirs.softmax["softmax.weight"])
 
-    def test_two_processes_equal_one_in_every_stage(self, home, losses, tmp_path, trained):
-        config = dataclasses.replace(SHORT, tokens=3_000, head_tokens=800, unfreeze_every=700, dropout=0.1)
+    def test_two_processes_equal_one(self, home, losses, tmp_path, trained):
+        config = dataclasses.replace(SHORT, tokens=3_000, dropout=0.1)
         options = {"tokenised": True, "device": "cpu", "start_from": home / "old"}
         train([home / "new.txt"], tmp_path / "one", config, **options)
         assert trained([home / "new.txt"], tmp_path / "two", config, world=2, **options) == [0, 0]
@@ -190,7 +177,7 @@ class TestOutputRows:
     def test_known_words_get_their_rows_and_new_ones_an_average(self):
         old = torch.randn(4, 3) + 2
         bias = torch.tensor([-1.0, -2.0, -3.0, -4.0])
-        rows_V = matched_rows(["<S>", "yak", "cat", "dog"], ["<S>", "dog", "cat", "cow"])
+        rows_V = match_rows(["<S>", "yak", "cat", "dog"], ["<S>", "dog", "cat", "cow"])
         assert rows_V.tolist() == [0, -1, 2, 1]
         output = Softmax(4, 3)
         take_over_rows(output, old, bias, rows_V, torch.tensor([10, 5, 10, 10]))
@@ -210,66 +197,12 @@ class TestOutputRows:
             assert torch.equal(new.softmax["softmax.weight"][row], old.softmax["softmax.weight"][other])
         assert "yak" in new.output_words and "yak" not in old.output_words
 
-    def test_a_poorly_known_vocabulary_counts_as_new(self, home, losses, tmp_path, capsys):
-        strange = text_of(tmp_path / "strange.txt", ["uno", "due", "tre"])
-        lines = strange.read_text(encoding="utf-8").replace("the", "il").replace("near a", "presso un")
-        strange.write_text(lines.replace(".", "!"), encoding="utf-8")
-        config = dataclasses.replace(SHORT, tokens=800)
-        train([strange], tmp_path / "m", config, tokenised=True, device="cpu", start_from=home / "old")
-        assert "learning    softmax from 0 words on" in capsys.readouterr().out
-
-
-class TestTools:
-    def test_stages_from_the_top(self):
-        assert Stages().learning(0, GROUPS) == GROUPS
-        gradual = Stages(unfreeze_every=10)
-        assert [gradual.learning(seen, GROUPS) for seen in (0, 9, 10, 19, 20, 30, 999)] == [
-            GROUPS[-1:], GROUPS[-1:], GROUPS[-2:], GROUPS[-2:], GROUPS[-3:], GROUPS, GROUPS,
-        ]  # fmt: skip
-        head = Stages(head_tokens=25)
-        assert [head.learning(seen, GROUPS) for seen in (0, 24, 25)] == [GROUPS[-1:], GROUPS[-1:], GROUPS]
-
-    def test_a_new_output_layer_is_alone_for_a_twentieth_unless_told(self):
-        config = dataclasses.replace(CONFIG, tokens=1000)
-        assert Stages.of(config, learns_output=True) == Stages(50, 0)
-        assert Stages.of(config, learns_output=False) == Stages(0, 0)
-        assert Stages.of(dataclasses.replace(config, head_tokens=7), learns_output=True) == Stages(7, 0)
-        assert Stages.of(dataclasses.replace(config, head_tokens=0), learns_output=True) == Stages(0, 0)
-
-    def test_the_schedule_begins_when_all_may_learn(self):
-        config = dataclasses.replace(CONFIG, tokens=1_100, warmup_tokens=100, hold=0.0, final_learning_rate=0.0)
-        stages = Stages(head_tokens=100)
-        rates = [stages.rate(done, config) for done in (5, 10, 100, 101, 200, 650, 1_100)]
-        assert rates == pytest.approx([0.5, 1.0, 1.0, 0.01, 1.0, 0.5, 0.0])
-        slanted = dataclasses.replace(config, decay="slanted")
-        assert stages.rate(200, slanted) == pytest.approx(1.0)  # a tenth of the remaining way
-        assert Stages().rate(650, config) == config.rate(650)
-
-    @pytest.mark.parametrize(("every", "num_groups"), [(600, 1), (400, 2), (200, 3)])
-    def test_unfreezing_from_the_top(self, home, losses, tmp_path, every, num_groups):
-        config = dataclasses.replace(SHORT, tokens=1_100, unfreeze_every=every, tokens_per_batch=100)
-        train([home / "new.txt"], tmp_path / "m", config, tokenised=True, device="cpu", start_from=home / "old")
-        assert moved(tensors_of(home / "old"), tensors_of(tmp_path / "m")) == {*GROUPS[-1 - num_groups : -1]}
-
-    def test_discriminative_rates_scale_the_updates(self, home, losses, tmp_path):
-        config = dataclasses.replace(
-            CONFIG, tokens=1, warmup_tokens=0, decay="constant", clip_norm=1e9, layer_decay=2.0
-        )
-        train([home / "old.txt"], tmp_path / "m", config, tokenised=True, device="cpu", start_from=home / "old")
-        before, after = tensors_of(home / "old"), tensors_of(tmp_path / "m")
-        names = ["bilm.forward_layers.1.bias", "bilm.backward_layers.0.bias", "encoder.projection.bias"]
-        largest = [(after[name] - before[name]).abs().max().item() for name in names]
-        assert largest == pytest.approx([1e-2 / 2, 1e-2 / 4, 1e-2 / 8], rel=1e-2)  # AdamW's first step is its rate
-
-    def test_tools_without_a_model_are_refused(self, home, tmp_path):
-        for wrong in ({"head_tokens": 10}, {"unfreeze_every": 10}):
-            with pytest.raises(ConfigError, match="they need one to go on from"):
-                start_of(dataclasses.replace(CONFIG, **wrong))
-        with pytest.raises(ConfigError, match="not both"):
-            start_of(CONFIG, start_from="a", vectors="b")
-
 
 class TestVectors:
+    def test_vectors_and_a_model_are_not_both_taken(self):
+        with pytest.raises(ConfigError, match="not both"):
+            choose_start(CONFIG, start_from="a", vectors="b")
+
     @pytest.mark.parametrize("width", [16, 6])
     def test_the_table_begins_with_them(self, home, tmp_path, width):
         drawn = np.random.default_rng(0)

@@ -13,14 +13,15 @@ import torch
 from elmokit import Elmo, Embedder, LanguageModel, io
 from elmokit.config import ElmoConfig
 from elmokit.errors import CheckpointError, ConfigError, MissingExtra, OutputError, TrainingError
-from elmokit.pretrain.building import built_network, model_for, optimiser_config
 from elmokit.pretrain.corpus.encoded import EncodedCorpus
 from elmokit.pretrain.corpus.encoding import encode_corpus
-from elmokit.pretrain.network import keyed_dropout
-from elmokit.pretrain.optim.optimiser import OptimiserConfig, build_optimizer
+from elmokit.pretrain.journal import RateGuard
+from elmokit.pretrain.network import build_network, keyed_dropout
+from elmokit.pretrain.optim.optimiser import BILM_TF_LOSS_SCALE, Optimiser
 from elmokit.pretrain.recipes import RECIPES, TrainConfig, recipe_named
 from elmokit.pretrain.saving import Checkpoints
-from elmokit.pretrain.stepping import Stepper
+from elmokit.pretrain.start import choose_start
+from elmokit.pretrain.stepping import PlainStepper
 from elmokit.pretrain.train import train
 
 
@@ -37,8 +38,7 @@ def unigram_entropy(path) -> float:
         {"mode": "streams"},
         {"output": "sampled", "num_negatives": 16},
         {"input": "words"},
-        {"optimiser": "adamw", "second_beta": 0.99, "output_rate": 0.5},
-        {"sampler": "head_and_tail", "output": "sampled", "num_negatives": 16, "average_tokens": 400},
+        {"optimiser": "adamw"},
     ],
     ids=lambda changes: next(iter(changes.values())),
 )
@@ -89,10 +89,10 @@ def test_raw_text_is_segmented(tiny, tmp_path, capsys):
 def test_the_network_may_be_stopped_and_a_finished_run_says_so(texts, tiny, tmp_path, capsys):
     arguments = [texts[0]], tmp_path / "model", tiny()
     assert train(*arguments, tokenised=True, workers=1, minutes=0) is None
-    assert "the same command goes on" in capsys.readouterr().out
+    assert "the same command continues it" in capsys.readouterr().out
     assert not (tmp_path / "model").exists()
     assert train(*arguments, tokenised=True, workers=1) == tmp_path / "model"
-    assert "goes on" in capsys.readouterr().out
+    assert "continues   from its checkpoint" in capsys.readouterr().out
     weights = (tmp_path / "model" / "model.safetensors").read_bytes()
     assert train(*arguments, tokenised=True, workers=1) == tmp_path / "model"
     assert "this run is finished" in capsys.readouterr().out
@@ -152,14 +152,14 @@ def spoilt_steps(monkeypatch):
     """Makes a gradient of these steps infinite."""
 
     def spoil(*numbers: int) -> None:
-        plain = Stepper.step
+        plain = PlainStepper.step
 
         def step(stepper, prepared):
             plain(stepper, prepared)
             if prepared.number in numbers:
                 next(stepper.network.parameters()).grad.flatten()[0] = math.inf
 
-        monkeypatch.setattr(Stepper, "step", step)
+        monkeypatch.setattr(PlainStepper, "step", step)
 
     return spoil
 
@@ -187,6 +187,37 @@ def test_a_run_of_which_most_steps_are_skipped_stops(texts, tiny, tmp_path, spoi
     spoilt_steps(*range(5, 1000))
     with pytest.raises(TrainingError, match=r"diverged: the gradients of 2 of the last 2 steps.*is kept"):
         train([texts[0]], tmp_path / "model", tiny(), tokenised=True, workers=1)
+
+
+def test_the_guard_looks_at_whole_windows():
+    guard = RateGuard()
+    assert not guard.count(39, 20) and guard.scale == 1  # no window yet
+    assert guard.count(1, 0) and guard.scale == 0.5
+    assert not guard.count(40, 4) and guard.scale == 0.5  # a tenth is borne
+    assert guard.count(100, 11) and guard.scale == 0.25
+    assert not guard.count(10, 5)
+    again = RateGuard()
+    again.load_state(guard.state())
+    assert again.count(30, 0) == guard.count(30, 0) and again.scale == guard.scale == 0.125
+
+
+def test_rates_are_halved_where_steps_are_lost_and_alike_after_a_resume(
+    texts, tiny, tmp_path, losses, spoilt_steps, capsys
+):
+    config, options = tiny(tokens=5_000, tokens_per_batch=40, log_every=600), {"tokenised": True, "workers": 1}
+    spoilt_steps(*range(4, 60, 4))  # a quarter, and of the first half of the run only
+    assert train([texts[0]], tmp_path / "whole", config, **options)
+    said = capsys.readouterr().out
+    whole = losses(tmp_path / "whole")
+    guards = [line for line in whole if line["kind"] == "guard"]
+    assert [line["rate_scale"] for line in guards] == [0.5] and said.count("halved      the learning rates") == 1
+    for line in whole:
+        if line["kind"] == "train":
+            is_halved = line["tokens"] > guards[0]["tokens"]
+            assert line["rate"] == pytest.approx(config.rate(line["tokens"]) * (0.5 if is_halved else 1))
+    while train([texts[0]], tmp_path / "halting", config, **options, minutes=0) is None:
+        pass  # one step a call
+    assert losses(tmp_path / "halting") == whole
 
 
 def test_weights_that_are_not_finite_are_never_written(texts, tiny, tmp_path, monkeypatch):
@@ -254,20 +285,37 @@ def corpus(texts, tmp_path_factory) -> EncodedCorpus:
 def test_every_recipe_builds(name, corpus):
     config = recipe_named(name)
     assert TrainConfig(**{**vars(config)}) == config
-    model, _ = model_for(config, corpus)
+    model, _ = choose_start(config).choose_model(corpus)
     with torch.device("meta"):
-        network = built_network(config, model, corpus, torch.device("meta"))
-        build_optimizer(network, optimiser_config(config))
+        Optimiser(build_network(config, model, corpus, torch.device("meta")), config)
     json.dumps(config.to_dict())
 
 
 def test_the_recipe_of_bilm_tf_has_its_constants():
     config = recipe_named("bilm_tf")
-    assert optimiser_config(config) == OptimiserConfig.bilm_tf()
+    assert (config.optimiser, config.learning_rate, config.clip_norm, BILM_TF_LOSS_SCALE) == ("adagrad", 0.2, 10, 20)
     assert (config.rate(1), config.rate(config.tokens)) == (1, 1)
     assert config.model == ElmoConfig.original()
     assert (config.tokens_per_batch // config.unroll, config.unroll) == (128, 20)
     assert (config.num_negatives, config.sampler, config.vocabulary_size) == (8192, "log_uniform", 793_471)
+
+
+def test_muon_moves_the_gates_of_every_size_by_as_much():
+    sizes = {name: recipe_named(name).model.lstm.cell_dim for name in ("small", "medium", "original")}
+    rates = {name: recipe_named(name).muon_learning_rate for name in sizes}
+    assert rates["small"] == 2.5e-3 and rates["original"] == 1.25e-3
+    # The spectral norm of an update is 0.2 √columns × rate; that of `small` is known to work.
+    norms = [0.2 * math.sqrt(sizes[name]) * rates[name] for name in sizes]
+    assert norms == pytest.approx([0.016] * 3)
+
+
+def test_the_rate_rises_holds_and_falls():
+    config = TrainConfig(tokens=1_000, warmup_tokens=100, hold=0.5, final_learning_rate=0.05)
+    rates = [config.rate(tokens) for tokens in range(1, 1_200)]
+    assert rates[:100] == pytest.approx([tokens / 100 for tokens in range(1, 101)])
+    assert rates[100:550] == [1] * 450  # half of the words after the warm-up
+    assert all(later < earlier for earlier, later in zip(rates[550:999], rates[551:1000], strict=True))
+    assert rates[774] == pytest.approx((1 + 0.05) / 2) and rates[999:] == pytest.approx([0.05] * 200)
 
 
 def test_a_short_run_still_reaches_its_learning_rate():

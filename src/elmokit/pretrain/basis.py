@@ -3,7 +3,7 @@
 The loss sees an LSTM's outputs h only through the logits h · w of all words w. Any invertible matrix S can stand
 between them, h S · S⁻¹ w, and nothing that the model predicts changes; but cosines of h do, and which of these equal
 models training ends with is chance. We take the one whose rows S⁻¹ w have the same variance in all directions: the
-product of two vectors h S is then that of their logits over the vocabulary (less each one's mean), so two words are
+dot product of two vectors h S is then that of their logits over the vocabulary (less each one's mean), so two words are
 near when the model expects the same around them.
 
 Shapes: V words of the output layer, P width of an LSTM's outputs.
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
     from elmokit.config import LstmConfig
 
-__all__ = ["in_output_basis"]
+__all__ = ["change_basis"]
 
-# No direction is taken for weaker than this share of the average one: with fewer words than coordinates some have none.
+# No variance counts as less than this fraction of the average: with fewer words than coordinates, some directions have
+# none.
 LEAST_VARIANCE = 1e-2
 
 
-def in_output_basis(
+def change_basis(
     config: LstmConfig, tensors: Mapping[str, Tensor], softmax: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The same language model in the coordinates of its output layer; all that it predicts stays, up to rounding.
@@ -49,7 +50,7 @@ def in_output_basis(
     scale_P = (variance_P / average).clamp_min(LEAST_VARIANCE).sqrt() if average > 0 else torch.ones_like(variance_P)
     there_PP, back_PP = axes_PP * scale_P @ axes_PP.T, axes_PP / scale_P @ axes_PP.T
 
-    def changed(name: str, left_PP: Tensor | None = None, right_PP: Tensor | None = None) -> None:
+    def change(name: str, left_PP: Tensor | None = None, right_PP: Tensor | None = None) -> None:
         value = tensors[name].double()
         value = value if left_PP is None else left_PP @ value
         tensors[name] = (value if right_PP is None else value @ right_PP).float()
@@ -57,9 +58,9 @@ def in_output_basis(
     for direction in ("forward", "backward"):
         for number in range(config.num_layers):
             layer = f"bilm.{direction}_layers.{number}."
-            changed(layer + "projection_weight", right_PP=there_PP)
-            changed(layer + "recurrent_weight", left_PP=back_PP)
+            change(layer + "projection_weight", right_PP=there_PP)
+            change(layer + "recurrent_weight", left_PP=back_PP)
             if number > 0:  # the first layer reads words, which keep their coordinates
-                changed(layer + "input_weight", left_PP=back_PP)
+                change(layer + "input_weight", left_PP=back_PP)
     softmax["softmax.weight"] = (weight_VP @ back_PP).float()
     return tensors, softmax

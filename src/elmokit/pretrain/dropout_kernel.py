@@ -1,7 +1,7 @@
 # ruff: noqa: ANN001, ANN202 (Triton reads a kernel's annotations: only constants may have one)
-"""Dropout from a hash, in one launch each way: the mask is never stored, going back draws it again.
+"""Dropout from a hash, in one launch per pass: the mask is never stored, the backward pass draws it again.
 
-`pretrain/network.py` says what the mask is; this gives the same one, bit for bit. A word's hash is made here as well:
+`network.py` says what the mask is; this gives the same one, bit for bit. A word's hash is made here as well:
 in torch it would be a dozen launches, each of them over in no time.
 
 Shapes: N words, P features.
@@ -27,7 +27,7 @@ def keyed_dropout(values_NP: Tensor, keys_N: Tensor, seed: Tensor, place: int, t
         keys_N: a number for each word, int32 or int64.
         seed: one number, int64.
         place: in the network.
-        threshold: share of zeros times 2^24.
+        threshold: probability of zeros times 2^24.
         scale: what the others are multiplied by.
     """
     return _KeyedDropout.apply(values_NP, keys_N, seed, place, threshold, scale)  # type: ignore[return-value]

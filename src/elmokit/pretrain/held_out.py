@@ -1,7 +1,7 @@
 """Held-out text: how well the network predicts what it is not trained on.
 
 An encoded corpus with the training vocabulary arrives; perplexities leave, as `LanguageModel.perplexity` defines them:
-full softmax, every sentence from the zero state, one prediction a word and one for the sentence's end.
+full softmax, every sentence from the zero state, one prediction per word and one for the sentence's end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from elmokit.pretrain.network import LanguageModelNetwork, StepInputs
 from elmokit.pretrain.place import Place
 from elmokit.text.characters import Scheme
 
-__all__ = ["HeldOut", "perplexity_of"]
+__all__ = ["HeldOut", "to_perplexity"]
 
 TOKENS_PER_BATCH = 8192
 
@@ -68,12 +68,12 @@ class HeldOut:
             network.dtype = dtype
         forward, backward, tokens = self.place.total([*sums_2.tolist(), tokens])
         return {
-            "forward": perplexity_of(forward / tokens),
-            "backward": perplexity_of(backward / tokens),
-            "mean": perplexity_of((forward + backward) / (2 * tokens)),
+            "forward": to_perplexity(forward / tokens),
+            "backward": to_perplexity(backward / tokens),
+            "mean": to_perplexity((forward + backward) / (2 * tokens)),
         }
 
 
-def perplexity_of(loss: float) -> float:
+def to_perplexity(loss: float) -> float:
     """The perplexity of a mean loss in nats."""
     return math.exp(min(loss, 700.0))  # a number that JSON can hold, however bad

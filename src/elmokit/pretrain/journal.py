@@ -1,7 +1,8 @@
-"""The log of a run: `log.jsonl`, a line now and then, and whoever else wants to hear it.
+"""The log of a run: `log.jsonl`, a line now and then, and whoever else listens (TensorBoard).
 
-Lines are made at fixed numbers of words, and a run that goes on first drops the lines past its checkpoint. So the log
-of a run that was killed ten times tells the same losses as that of one that never was.
+Lines are made at fixed numbers of words, and a run that continues first drops the lines past its checkpoint. So the log
+of a run that was killed ten times tells the same losses as that of one that never was. `RateGuard` decides by what the
+log says, so it decides the same in both.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from elmokit.errors import OutputError
+from elmokit.errors import MissingExtra, OutputError
 from elmokit.io.atomic import replace_text
 from elmokit.pretrain.optim.optimiser import Optimiser
 from elmokit.pretrain.stepping import Stepper
 
-__all__ = ["Journal", "Meter", "Report"]
+__all__ = ["Journal", "Listener", "Meter", "RateGuard", "write_tensorboard"]
 
-Report = Callable[[dict[str, Any]], None]
+Listener = Callable[[dict[str, Any]], None]
 
 
 class Journal:
@@ -28,13 +29,13 @@ class Journal:
 
     Arguments:
         path: of the file.
-        report: is handed every line, too.
+        listener: is handed every line, too.
     """
 
-    def __init__(self, path: Path, report: Report | None = None) -> None:
-        self.path, self._report = path, report
+    def __init__(self, path: Path, listener: Listener | None = None) -> None:
+        self.path, self._listener = path, listener
 
-    def go_on_from(self, step: int) -> None:
+    def truncate(self, step: int) -> None:
         """Drop what was written after that step, and a line that a kill cut off."""
         if not self.path.is_file():
             return
@@ -46,8 +47,8 @@ class Journal:
         """Write one line."""
         with self._explain_failures(), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-        if self._report is not None:
-            self._report(line)
+        if self._listener is not None:
+            self._listener(line)
 
     @contextmanager
     def _explain_failures(self) -> Iterator[None]:
@@ -56,7 +57,7 @@ class Journal:
         except OSError as problem:
             raise OutputError(
                 f"{self.path} could not be written ({problem.strerror}): the checkpoints are kept; make room, and "
-                "go on with the same command"
+                "continue with the same command"
             ) from problem
 
 
@@ -68,18 +69,14 @@ class Meter:
 
     Arguments:
         stepper: sums the losses.
-        optimizer: counts the steps that moved nothing.
+        optimiser: counts the steps that moved nothing.
         total: adds numbers up over all processes.
     """
 
-    def __init__(self, stepper: Stepper, optimizer: Optimiser, total: Callable[[list[float]], list[float]]) -> None:
-        self._stepper, self._optimizer, self._total = stepper, optimizer, total
+    def __init__(self, stepper: Stepper, optimiser: Optimiser, total: Callable[[list[float]], list[float]]) -> None:
+        self._stepper, self._optimiser, self._total = stepper, optimiser, total
         self._tokens, self._steps = 0, 0
         self.restart_clock()
-
-    def follow(self, stepper: Stepper) -> None:
-        """From now on this one sums the losses; it has those of the one before."""
-        self._stepper = stepper
 
     def count(self, tokens: int) -> None:
         """A step of so many words, of all processes together, was just made."""
@@ -94,10 +91,10 @@ class Meter:
     def read(self) -> dict[str, float]:
         """Mean loss of both directions, steps, skipped ones and speed since this was last asked, and start anew."""
         forward, backward = self._sums()
-        steps, skipped = self._steps, int(self._optimizer.skipped)
+        steps, skipped = self._steps, int(self._optimiser.skipped)
         tokens, self._tokens, self._steps = self._tokens, 0, 0
         self._stepper.loss_sums_2.zero_()
-        self._optimizer.skipped.zero_()
+        self._optimiser.skipped.zero_()
         speed = self._timed_tokens / max(1e-9, time.monotonic() - self._since)
         self.restart_clock()
         return {
@@ -111,18 +108,84 @@ class Meter:
 
     def state(self) -> dict[str, Any]:
         """What a resumed run needs to make the same next line."""
-        skipped = int(self._optimizer.skipped)  # all processes see the same gradients, and count the same
+        skipped = int(self._optimiser.skipped)  # all processes see the same gradients, and count the same
         return {"sums": self._sums(), "tokens": self._tokens, "steps": self._steps, "skipped": skipped}
 
-    def go_on_from(self, state: dict[str, Any], *, is_first: bool) -> None:
-        """Take a state up again; what all processes had lost, the first takes."""
+    def load_state(self, state: dict[str, Any], *, is_first: bool) -> None:
+        """Continue from a state; the first process takes the losses of all."""
         self._tokens, self._steps = state["tokens"], state.get("steps", 0)
-        self._optimizer.skipped.fill_(state.get("skipped", 0))  # older checkpoints have no such counts
+        self._optimiser.skipped.fill_(state.get("skipped", 0))  # older checkpoints have no such counts
         if is_first:
             self._stepper.loss_sums_2 += self._stepper.loss_sums_2.new_tensor(state["sums"])
 
     def _sums(self) -> list[float]:
         return self._total(self._stepper.loss_sums_2.tolist())
+
+
+class RateGuard:
+    """Halves the learning rates when too many steps are lost to gradients that are not finite.
+
+    A lost step moves nothing, so a few do no harm. Many of them mean that the weights are where gradients explode
+    through long sentences, and smaller steps lead away from there. The guard looks at whole windows of steps: what it
+    decides follows from the counts in the log alone.
+
+    Attributes:
+        scale: the multiplier of the learning rates, 1 until the first time.
+
+    Example:
+        >>> guard = RateGuard()
+        >>> [guard.count(20, lost) for lost in (1, 2, 1, 8)]  # steps of a line of the log, and how many were lost
+        [False, False, False, True]
+        >>> guard.scale
+        0.5
+    """
+
+    WINDOW = 40  # steps
+    FRACTION = 0.1  # of the steps of a window: losing more halves the rates
+
+    def __init__(self) -> None:
+        self.scale, self._steps, self._lost = 1.0, 0, 0
+
+    def count(self, steps: int, lost: int) -> bool:
+        """So many steps were made, so many of them lost; whether the rates were halved now."""
+        self._steps, self._lost = self._steps + steps, self._lost + lost
+        if self._steps < self.WINDOW:
+            return False
+        is_over = self._lost > self.FRACTION * self._steps
+        self._steps, self._lost = 0, 0
+        self.scale *= 0.5 if is_over else 1.0
+        return is_over
+
+    def state(self) -> dict[str, Any]:
+        """What a resumed run needs to decide the same."""
+        return {"scale": self.scale, "steps": self._steps, "lost": self._lost}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from a state."""
+        self.scale, self._steps, self._lost = state["scale"], state["steps"], state["lost"]
+
+
+def write_tensorboard(folder: Path, *, then: Listener | None = None) -> Listener:
+    """A listener that writes every number of the log for TensorBoard, by words seen, then tells the next one."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as problem:
+        raise MissingExtra(
+            "TensorBoard is not installed: pip install 'elmokit[train]', or leave out --tensorboard"
+        ) from problem
+    writers: list[SummaryWriter] = []
+
+    def listen(line: dict[str, Any]) -> None:
+        if not writers:  # from the first line on, what an interrupted run had written beyond it is hidden
+            writers.append(SummaryWriter(str(folder), purge_step=line["tokens"]))
+        for name, value in line.items():
+            if name not in ("kind", "step", "tokens") and isinstance(value, (int, float)):
+                writers[0].add_scalar(f"{line['kind']}/{name}", value, line["tokens"])
+        writers[0].flush()
+        if then is not None:
+            then(line)
+
+    return listen
 
 
 def _is_by(line: str, step: int) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -26,12 +27,29 @@ from elmokit.nn.bilm import BiLM, BilmState
 from elmokit.nn.softmax import Softmax
 from elmokit.nn.word_encoder import WordEncoder
 from elmokit.pretrain.batches.batch import Batch
+from elmokit.pretrain.corpus.encoded import EncodedCorpus
+from elmokit.pretrain.recipes import TrainConfig
 
-__all__ = ["LanguageModelNetwork", "StepInputs", "keyed_dropout"]
+__all__ = ["LanguageModelNetwork", "StepInputs", "build_network", "keyed_dropout"]
 
 # Outputs and targets of both directions, one after the other, to the summed loss and the loss of each.
 Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 Dropout = Callable[[Tensor, int, int], Tensor]
+
+
+def build_network(
+    config: TrainConfig, model: ElmoConfig, corpus: EncodedCorpus, device: torch.device
+) -> LanguageModelNetwork:
+    """The network with its first weights, which follow from the seed alone."""
+    precision = config.precision
+    if precision == "auto":
+        precision = "bfloat16" if device.type == "cuda" else "float32"
+    counts_V = torch.from_numpy(np.array(corpus.counts_V))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        softmax = Softmax(corpus.vocabulary_size, model.lstm.projection_dim, counts_V=counts_V)
+        network = LanguageModelNetwork(model, softmax, dropout=config.dropout, dtype=getattr(torch, precision))
+    return network.to(device)
 
 
 @dataclass(frozen=True)
@@ -59,7 +77,7 @@ class StepInputs:
             [batch.distinct_UC],
             torch.stack([batch.forward_words_N, batch.backward_words_N]),
             torch.stack([batch.forward_targets_N, batch.backward_targets_N]),
-            batch.position_keys_N(),
+            batch.keys_N,
             batch.batch_sizes,
         )
 
@@ -70,7 +88,7 @@ class LanguageModelNetwork(nn.Module):
     Arguments:
         config: the sizes of the model.
         softmax: the output layer.
-        dropout: share of zeros in what every LSTM layer reads and in what the output layer reads.
+        dropout: probability with which dropout zeroes what every LSTM layer and the output layer read.
         dtype: what encoder and stacks compute in. Parameters stay float32; for bfloat16 they are cast by hand, because
             autocast would run cuDNN's LSTM in float16, where small gradients vanish.
     """
@@ -148,7 +166,7 @@ class _Body(nn.Module):
     def forward(self, inputs: StepInputs, state: BilmState, dropout: Dropout | None) -> tuple[list[Tensor], BilmState]:
         # The reader has left out the columns that cannot matter.
         vectors_UP = self.encoder(inputs.blocks, trims=False)
-        words = _Gathered.apply(vectors_UP, inputs.words_2N.flatten()).chunk(2)  # type: ignore[union-attr]
+        words = _GatherRows.apply(vectors_UP, inputs.words_2N.flatten()).chunk(2)  # type: ignore[union-attr]
         layers, state = self.bilm.read_packed(words, inputs.batch_sizes, state, dropout=dropout)
         top = layers[-1]
         if dropout is not None:
@@ -157,7 +175,7 @@ class _Body(nn.Module):
 
 
 def _cast(weights: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """The same weights in another dtype, all of them in one launch, and their gradients in one launch back."""
+    """The same weights in another dtype, all of them in one launch, as are their gradients."""
     if all(weight.dtype == dtype for weight in weights.values()):
         return weights
     return dict(zip(weights, _Cast.apply(dtype, *weights.values()), strict=True))  # type: ignore[arg-type]
@@ -180,8 +198,8 @@ class _Cast(torch.autograd.Function):
         return (None, *map(exact.get, range(len(gradients))))
 
 
-class _Gathered(torch.autograd.Function):
-    """Rows of a table; going back, what comes to a row is summed in float32.
+class _GatherRows(torch.autograd.Function):
+    """Rows of a table; in the backward pass the gradients of a row are summed in float32.
 
     A frequent word stands at thousands of places of a step, and a sum of so many numbers stops growing in bfloat16.
     """

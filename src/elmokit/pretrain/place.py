@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from elmokit.devices import find_device
 
-__all__ = ["Place", "found_place"]
+__all__ = ["Place", "find_place"]
 
 # The others wait while the first process encodes the text, which may take hours. If one dies, torchrun ends the rest.
 PATIENCE = timedelta(days=2)
@@ -58,7 +58,7 @@ class Place:
 
 
 @contextmanager
-def found_place(device: str | None = None) -> Iterator[Place]:
+def find_place(device: str | None = None) -> Iterator[Place]:
     """This process's place, by what `torchrun` says; the processes part again at the end.
 
     Arguments:

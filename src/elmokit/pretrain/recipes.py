@@ -8,36 +8,35 @@ Nothing heavy is imported here, so that the command can explain every field at o
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from elmokit.config import ElmoConfig
 from elmokit.errors import ConfigError
-from elmokit.pretrain.optim.schedules import Decay, rate_at
 
 __all__ = ["RECIPES", "TrainConfig", "bilm_tf", "medium", "original", "recipe_named", "small", "tiny_cpu"]
 
 Mode = Literal["sentences", "streams"]
 Input = Literal["characters", "words"]
 Output = Literal["full", "sampled"]
-Sampler = Literal["unigram", "log_uniform", "head_and_tail"]
-Optimiser = Literal["muon", "adamw", "adagrad"]
-Precision = Literal["auto", "float32", "bfloat16"]
+SamplerName = Literal["unigram", "log_uniform"]
+OptimiserName = Literal["muon", "adamw", "adagrad"]
+PrecisionName = Literal["auto", "float32", "bfloat16"]
 
 CHOICES = {
     "mode": Mode,
     "input": Input,
     "output": Output,
-    "sampler": Sampler,
-    "optimiser": Optimiser,
-    "decay": Decay,
-    "precision": Precision,
+    "sampler": SamplerName,
+    "optimiser": OptimiserName,
+    "precision": PrecisionName,
 }
 POSITIVE = (
     "tokens", "tokens_per_batch", "unroll", "num_negatives", "min_count", "learning_rate", "muon_learning_rate",
-    "clip_norm", "layer_decay", "output_rate", "evaluate_every", "checkpoint_every", "log_every",
+    "clip_norm", "evaluate_every", "checkpoint_every", "log_every",
 )  # fmt: skip
-AT_LEAST_0 = ("head_tokens", "unfreeze_every", "average_tokens")
+AT_LEAST_0 = ("weight_decay", "warmup_tokens", "final_learning_rate", "seed")
 LARGEST_WARMUP = 0.25  # of the run: one that is cut short for a try still reaches its full learning rate
 
 
@@ -73,13 +72,10 @@ class TrainConfig:
     """How words are predicted: by a `"full"` softmax or a `"sampled"` one (faster with many words)."""
     num_negatives: int = 8192
     """Words that a sampled softmax compares with."""
-    sampler: Sampler = "unigram"
-    """Where a sampled softmax takes its words from: `"unigram"` (frequency to the power `sampler_power`),
-    `"log_uniform"` (by rank, as in bilm-tf), or `"head_and_tail"` (half of them the most frequent words, and the others
-    as `"unigram"`; the loss is then nearly that of the full softmax)."""
-    sampler_power: float = 0.75
-    """The exponent of `"unigram"`."""
-    optimiser: Optimiser = "muon"
+    sampler: SamplerName = "unigram"
+    """Where a sampled softmax takes its words from: `"unigram"` (frequency to the power of 0.75), or `"log_uniform"`
+    (by rank, as in bilm-tf)."""
+    optimiser: OptimiserName = "muon"
     """How weights move: `"muon"` on matrices with AdamW on the rest, `"adamw"`, or bilm-tf's `"adagrad"`."""
     learning_rate: float = 8e-3
     """How far AdamW or Adagrad goes in a step, at most."""
@@ -89,31 +85,14 @@ class TrainConfig:
     """How strongly AdamW and Muon pull matrices towards 0."""
     warmup_tokens: int = 6_000_000
     """Words over which the learning rate rises from 0; at most a quarter of the run is used for it."""
-    decay: Decay = "linear"
-    """How the learning rate falls after the warm-up."""
-    final_learning_rate: float = 0.001
-    """The fraction of the learning rate that is left at the end."""
     hold: float = 0.5
-    """Fraction of the run after the warm-up during which the learning rate stays at its height before a cosine or
-    linear decay begins."""
-    output_rate: float = 1.0
-    """The output layer learns at so many times the learning rate."""
-    second_beta: float = 0.999
-    """How slowly AdamW's estimate of a gradient's size changes; nearer to 1 is slower."""
-    average_tokens: int = 0
-    """The model that is evaluated and saved is the mean of the weights over about so many last words; 0 for the weights
-    themselves."""
-    layer_decay: float = 1.0
-    """Each layer group (words, each LSTM layer, output) learns at a rate so many times smaller than the one above it;
-    2.6 in ULMFiT, 1 for the same rate everywhere."""
-    head_tokens: int | None = None
-    """Words during which the output layer learns alone, when a model is gone on from; unset, a twentieth of all if it
-    is new, else none."""
-    unfreeze_every: int = 0
-    """Words after which the next layer group below learns too (gradual unfreezing); 0 for all at once."""
+    """Fraction of the run after the warm-up during which the learning rate stays at its height; then it falls
+    linearly."""
+    final_learning_rate: float = 0.001
+    """The fraction of the learning rate that is left at the end; with 1 it never falls."""
     clip_norm: float = 1.0
     """Bound of the norm of all gradients together, against steps that go astray."""
-    precision: Precision = "auto"
+    precision: PrecisionName = "auto"
     """What encoder and LSTMs compute in; `"auto"` is bfloat16 on a GPU and float32 on a CPU."""
     evaluate_every: int = 50_000_000
     """Words between held-out perplexities; there is always one at the end."""
@@ -133,12 +112,12 @@ class TrainConfig:
         for name in POSITIVE:
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: expected a number above 0")
-        for name in ("weight_decay", "warmup_tokens", "final_learning_rate", "sampler_power", "seed", *AT_LEAST_0):
-            if not (getattr(self, name) or 0) >= 0:
+        for name in AT_LEAST_0:
+            if not getattr(self, name) >= 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: expected 0 or more")
         if self.vocabulary_size < 4:
             raise ConfigError(f"vocabulary_size is {self.vocabulary_size}: three special words and one real one need 4")
-        for name in ("dropout", "hold", "second_beta"):
+        for name in ("dropout", "hold"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: expected 0 or more, and less than 1")
 
@@ -149,24 +128,25 @@ class TrainConfig:
         return max(width for width, _ in characters.filters) if characters and self.input == "characters" else 1
 
     def rate(self, tokens: int) -> float:
-        """The multiplier of the learning rates of the step that makes it so many words."""
-        return rate_at(
-            tokens,
-            decay=self.decay,
-            total=self.tokens,
-            warmup=min(self.warmup_tokens, LARGEST_WARMUP * self.tokens),
-            floor=self.final_learning_rate,
-            hold=self.hold,
-        )
+        """The multiplier of the learning rates in the step after which `tokens` words have been seen.
+
+        It rises to 1, stays there and falls linearly, as a pure function: a resumed run gets the same answer.
+
+        Example:
+            >>> config = TrainConfig(tokens=100, warmup_tokens=20, hold=0.5, final_learning_rate=0.1)
+            >>> [round(config.rate(tokens), 2) for tokens in (10, 20, 60, 80, 100, 120)]
+            [0.5, 1.0, 1.0, 0.55, 0.1, 0.1]
+        """
+        warmup = min(self.warmup_tokens, LARGEST_WARMUP * self.tokens)
+        if tokens < warmup:
+            return tokens / warmup
+        done = (tokens - warmup) / (self.tokens - warmup)
+        fallen = min(1.0, max(0.0, (done - self.hold) / (1 - self.hold)))
+        return self.final_learning_rate + (1 - self.final_learning_rate) * (1 - fallen)
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as plain values, ready for JSON."""
         return dataclasses.asdict(self)
-
-
-def unclipped(model: ElmoConfig) -> ElmoConfig:
-    """The same model without clipping."""
-    return dataclasses.replace(model, lstm=dataclasses.replace(model.lstm, cell_clip=None, projection_clip=None))
 
 
 def tiny_cpu() -> TrainConfig:
@@ -188,23 +168,41 @@ def tiny_cpu() -> TrainConfig:
 def small() -> TrainConfig:
     """The published small size (13.6 M parameters): the recipe of the bundled English model.
 
-    Without dropout, which learned most in trials; a run of many passes over its text wants some (LOG.md).
+    Rates, dropout and plateau are those of the run of 1.1 billion words that made the bundled model. Twice these rates
+    learned faster in runs of 20 million words and diverged at 377 million (LOG.md).
     """
-    return TrainConfig(model=unclipped(ElmoConfig.small()), dropout=0.0)
+    model = unclipped(ElmoConfig.small())
+    return TrainConfig(
+        model=model, dropout=0.05, hold=0.3, learning_rate=5e-3, muon_learning_rate=scale_muon_rate(model)
+    )
 
 
 def medium() -> TrainConfig:
-    """The published medium size (28.0 M parameters)."""
-    return TrainConfig(model=unclipped(ElmoConfig.medium()), output="sampled")
+    """The published medium size (28.0 M parameters) with a sampled softmax.
+
+    Its rates are those of `small`, Muon's scaled by the width; no long run of this size was made.
+    """
+    model = unclipped(ElmoConfig.medium())
+    return TrainConfig(model=model, output="sampled", learning_rate=5e-3, muon_learning_rate=scale_muon_rate(model))
 
 
 def original() -> TrainConfig:
-    """The published original size (93.6 M parameters) with a sampled softmax."""
-    return TrainConfig(model=unclipped(ElmoConfig.original()), output="sampled", learning_rate=4e-3)
+    """The published original size (93.6 M parameters) with a sampled softmax.
+
+    Muon's rate is that of `small`, scaled by the width. At 4e-3, 3.2 times as much, a run lost 14 of 50 steps at 220
+    million words to gradients that were not finite; at the rate of today no run of this size was made.
+    """
+    model = unclipped(ElmoConfig.original())
+    return TrainConfig(model=model, output="sampled", learning_rate=4e-3, muon_learning_rate=scale_muon_rate(model))
 
 
 def bilm_tf() -> TrainConfig:
-    """The original size as bilm-tf trained it, constant for constant: ten passes over the 1 Billion Word Benchmark."""
+    """The original size as bilm-tf trained it: ten passes over the 1 Billion Word Benchmark, with its constants.
+
+    Four things differ: both directions share the negatives of a step (bilm-tf draws for each), the biases of the
+    output layer begin with the logarithms of frequencies (with 0 there), a GPU computes in bfloat16 (float32 there,
+    `--precision float32`), and an update is made of 2,560 words (of 7,680 there, on three GPUs).
+    """
     return TrainConfig(
         model=ElmoConfig.original(),
         vocabulary_size=793_471,
@@ -218,8 +216,8 @@ def bilm_tf() -> TrainConfig:
         learning_rate=0.2,
         clip_norm=10.0,
         warmup_tokens=0,
-        decay="constant",
         hold=0.0,
+        final_learning_rate=1.0,
     )
 
 
@@ -231,3 +229,16 @@ def recipe_named(name: str) -> TrainConfig:
     if name not in RECIPES:
         raise ConfigError(f"no recipe is called {name!r}: use one of {', '.join(RECIPES)}")
     return RECIPES[name]()
+
+
+def unclipped(model: ElmoConfig) -> ElmoConfig:
+    """The same model without clipping."""
+    return dataclasses.replace(model, lstm=dataclasses.replace(model.lstm, cell_clip=None, projection_clip=None))
+
+
+def scale_muon_rate(model: ElmoConfig) -> float:
+    """The rate at which Muon changes the gates of an LSTM by as much per step, in spectral norm, as in `small`.
+
+    An update of Muon has the spectral norm 0.2 √columns × rate, and each gate as many columns as the LSTM has cells.
+    """
+    return 2.5e-3 * math.sqrt(1024 / model.lstm.cell_dim)

@@ -1,4 +1,4 @@
-"""What a run leaves on disk: checkpoints to go on from, and at the end the model.
+"""What a run leaves on disk: checkpoints to continue from, and at the end the model.
 
 A checkpoint is one file of tensors and plain values, read with `weights_only=True`. It appears by rename, so a killed
 run leaves the one before it whole; the last two are kept.
@@ -16,7 +16,7 @@ from elmokit import io
 from elmokit.errors import CheckpointError, OutputError
 from elmokit.io.atomic import explain_failure, replace_file
 from elmokit.model import Elmo
-from elmokit.pretrain.basis import in_output_basis
+from elmokit.pretrain.basis import change_basis
 from elmokit.pretrain.network import LanguageModelNetwork
 
 __all__ = ["Checkpoints", "save_model"]
@@ -82,7 +82,7 @@ def save_model(
     """Write the trained network as a native model folder: weights, canonical state, output layer, vocabulary, card."""
     states = network.body.state_dict(), network.softmax.state_dict(prefix="softmax.")
     body, output = ({name: value.detach().float().cpu() for name, value in state.items()} for state in states)
-    tensors, softmax = in_output_basis(network.config.lstm, body, output)
+    tensors, softmax = change_basis(network.config.lstm, body, output)
     checkpoint = io.Checkpoint(network.config, tensors, metadata=dict(facts), **scheme_parts)
     state = Elmo.from_checkpoint(checkpoint).canonical_state
     tensors["canonical.hidden"], tensors["canonical.cell"] = state.hidden[:, :, 0], state.cell[:, :, 0]

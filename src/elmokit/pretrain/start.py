@@ -23,18 +23,16 @@ from elmokit import io
 from elmokit.config import ElmoConfig, WordConfig
 from elmokit.errors import ConfigError
 from elmokit.nn.softmax import Softmax
-from elmokit.pretrain.building import model_for
+from elmokit.pretrain.corpus.counting import build_alphabet
 from elmokit.pretrain.corpus.encoded import UNKNOWN, EncodedCorpus
 from elmokit.pretrain.network import LanguageModelNetwork
 from elmokit.pretrain.recipes import TrainConfig
 from elmokit.text.characters import VOCABULARY_SPECIALS
 from elmokit.text.word_vectors import read_vectors, read_width
 
-__all__ = ["Start", "matched_rows", "start_of", "take_over_rows"]
+__all__ = ["Start", "choose_start", "match_rows", "take_over_rows"]
 
-# Below this share of known running words an output layer counts as new: it learns alone at first.
-KNOWN_ENOUGH = 0.5
-# A new row differs from the average row by this share of what rows differ among themselves.
+# A new row differs from the average row by this fraction of what rows differ among themselves.
 NEW_ROW_NOISE = 0.1
 # How GloVe and word2vec name what our vocabularies call <S>, </S> and <UNK>.
 OTHER_NAMES = {"<S>": "<s>", "</S>": "</s>", "<UNK>": "<unk>"}
@@ -44,9 +42,9 @@ class Start(ABC):
     """What a run begins with.
 
     Attributes:
-        config: the run's configuration, with the sizes of the model that is gone on from.
+        config: the run's configuration, with the sizes of the model that it continues from.
         facts: what the card of the new model says about it.
-        origin: names of what it begins with, by which a run that goes on knows that it is the same.
+        origin: names of what it begins with, by which a run that continues knows that it is the same.
     """
 
     config: TrainConfig
@@ -54,20 +52,15 @@ class Start(ABC):
     origin: dict[str, str | None]
 
     @abstractmethod
-    def model_for(self, corpus: EncodedCorpus) -> tuple[ElmoConfig, dict[str, Any]]:
+    def choose_model(self, corpus: EncodedCorpus) -> tuple[ElmoConfig, dict[str, Any]]:
         """The sizes of the network, and the lists that its scheme needs."""
 
     @abstractmethod
     def fill(self, network: LanguageModelNetwork, corpus: EncodedCorpus) -> str:
         """Put the first weights into a network of random ones; says what was taken over."""
 
-    def learns_output(self, corpus: EncodedCorpus) -> bool:
-        """Whether an output layer that knows next to nothing will sit on a network that does."""
-        del corpus
-        return False
 
-
-def start_of(
+def choose_start(
     config: TrainConfig,
     *,
     start_from: str | os.PathLike[str] | None = None,
@@ -77,15 +70,13 @@ def start_of(
 
     Arguments:
         config: of the run.
-        start_from: a source to go on from.
+        start_from: a source to continue from.
         vectors: a file of word vectors, or gensim's KeyedVectors, for the table of a model of words.
     """
     if start_from is not None and vectors is not None:
-        raise ConfigError("a run goes on from a model or begins with vectors: give one of the two, not both")
+        raise ConfigError("a run continues from a model or begins with vectors: give one of the two, not both")
     if start_from is not None:
         return _Model(config, start_from)
-    if config.head_tokens is not None or config.unfreeze_every:
-        raise ConfigError("head_tokens and unfreeze_every keep what a model has learned: they need one to go on from")
     return _Nothing(config) if vectors is None else _Vectors(config, vectors)
 
 
@@ -95,8 +86,19 @@ class _Nothing(Start):
     def __init__(self, config: TrainConfig) -> None:
         self.config, self.facts, self.origin = config, {}, _origin()
 
-    def model_for(self, corpus: EncodedCorpus) -> tuple[ElmoConfig, dict[str, Any]]:
-        return model_for(self.config, corpus)
+    def choose_model(self, corpus: EncodedCorpus) -> tuple[ElmoConfig, dict[str, Any]]:
+        """The sizes of the recipe; what depends on the text (words, alphabet) is counted there."""
+        model = self.config.model
+        if self.config.input == "words":
+            words = WordConfig(corpus.vocabulary_size, model.lstm.projection_dim)
+            return ElmoConfig(None, words, model.lstm, projects_words=False), {"vocabulary": corpus.vocabulary}
+        characters = model.characters
+        if characters is None or characters.scheme == "bytes":
+            return model, {}
+        counted = zip(corpus.vocabulary, corpus.counts_V.tolist(), strict=True)
+        alphabet = build_alphabet(counted, characters.num_symbols)
+        characters = dataclasses.replace(characters, num_symbols=len(alphabet))
+        return dataclasses.replace(model, characters=characters), {"alphabet": alphabet}
 
     def fill(self, network: LanguageModelNetwork, corpus: EncodedCorpus) -> str:
         return "from random weights"
@@ -109,9 +111,9 @@ class _Vectors(Start):
         self.vectors, self.width = vectors, read_width(vectors)
         self.config = dataclasses.replace(config, input="words")
         self.origin = _origin(vectors=vectors)
-        self.facts = {"vectors": _named(vectors)}
+        self.facts = {"vectors": _name(vectors)}
 
-    def model_for(self, corpus: EncodedCorpus) -> tuple[ElmoConfig, dict[str, Any]]:
+    def choose_model(self, corpus: EncodedCorpus) -> tuple[ElmoConfig, dict[str, Any]]:
         lstm = self.config.model.lstm
         words = WordConfig(corpus.vocabulary_size, self.width)
         model = ElmoConfig(None, words, lstm, projects_words=self.width != lstm.projection_dim)
@@ -126,7 +128,7 @@ class _Vectors(Start):
         known_V = sources_V >= 0
         if not known_V[UNKNOWN + 1 :].any():
             raise ConfigError(
-                f"{_named(self.vectors)} holds none of the {len(vocabulary):,} words of the corpus: "
+                f"{_name(self.vectors)} holds none of the {len(vocabulary):,} words of the corpus: "
                 "is it of another language?"
             )
         table_VE = np.random.default_rng(self.config.seed).standard_normal((len(vocabulary), self.width), np.float32)
@@ -136,7 +138,7 @@ class _Vectors(Start):
         assert table is not None
         with torch.no_grad():
             table.embedding.copy_(torch.from_numpy(table_VE))
-        return f"from {_named(self.vectors)}, which has vectors of {_coverage(known_V, corpus)}"
+        return f"from {_name(self.vectors)}, which has vectors of {_describe_coverage(known_V, corpus)}"
 
 
 class _Model(Start):
@@ -148,9 +150,9 @@ class _Model(Start):
         self.config = dataclasses.replace(config, model=model, input="characters" if model.characters else "words")
         self.origin = _origin(start_from=source)
         known = {name: value for name, value in self.checkpoint.metadata.items() if name in ("language", "license")}
-        self.facts = {**known, "continued_from": _named(source)}
+        self.facts = {**known, "continued_from": _name(source)}
 
-    def model_for(self, corpus: EncodedCorpus) -> tuple[ElmoConfig, dict[str, Any]]:
+    def choose_model(self, corpus: EncodedCorpus) -> tuple[ElmoConfig, dict[str, Any]]:
         """The model's own sizes and lists: its characters or words keep their numbers, whatever the corpus is."""
         checkpoint = self.checkpoint
         vocabulary = checkpoint.vocabulary
@@ -164,33 +166,29 @@ class _Model(Start):
         network.body.load_state_dict({name: value for name, value in self.checkpoint.tensors.items() if name in own})
         rows_V, state = self._rows(corpus), self._output_state()
         if not (rows_V >= 0).any():
-            if isinstance(network.softmax, Softmax):
-                # Random rows over outputs that mean something would be firm opinions: begin with frequencies alone.
-                torch.nn.init.zeros_(network.softmax.weight)
-            return f"from {_named(self.source)}, under a new output layer"
+            # Random rows over outputs that mean something would be firm opinions: begin with frequencies alone.
+            torch.nn.init.zeros_(network.softmax.weight)
+            return f"from {_name(self.source)}, under a new output layer"
         counts_V = torch.from_numpy(np.array(corpus.counts_V))
         take_over_rows(network.softmax, state["weight"], state["bias"], rows_V, counts_V, self.config.seed)
-        return f"from {_named(self.source)}, whose output layer knows {_coverage(rows_V >= 0, corpus)}"
-
-    def learns_output(self, corpus: EncodedCorpus) -> bool:
-        return _share(self._rows(corpus) >= 0, corpus) < KNOWN_ENOUGH
+        return f"from {_name(self.source)}, whose output layer knows {_describe_coverage(rows_V >= 0, corpus)}"
 
     def _rows(self, corpus: EncodedCorpus) -> np.ndarray:
         """(V,) the row of each word in the old output layer, -1 where there is none."""
         words = self.checkpoint.output_words
         if words is not None and self.checkpoint.softmax:
-            return matched_rows(corpus.vocabulary, words)
+            return match_rows(corpus.vocabulary, words)
         return np.full(corpus.vocabulary_size, -1)
 
     def _output_state(self) -> dict[str, Tensor]:
         return {name.removeprefix("softmax."): value for name, value in (self.checkpoint.softmax or {}).items()}
 
 
-def matched_rows(vocabulary: list[str], known: list[str]) -> np.ndarray:
+def match_rows(vocabulary: list[str], known: list[str]) -> np.ndarray:
     """(V,) where each word of the vocabulary stands among the known ones, -1 if nowhere.
 
     Example:
-        >>> matched_rows(["<S>", "river", "bank"], ["<S>", "bank", "money"]).tolist()
+        >>> match_rows(["<S>", "river", "bank"], ["<S>", "bank", "money"]).tolist()
         [0, -1, 1]
     """
     rows = {word: row for row, word in enumerate(known)}
@@ -219,8 +217,8 @@ def take_over_rows(
     taken_KP, taken_K = weight_KP[rows_V1[known_V]].float(), bias_K[rows_V1[known_V]].float()
     counts = counts_V.double().clamp_min(1)
     log_frequency_V = (counts / counts.sum()).log().float()
-    shares_K = (counts[known_V] / counts[known_V].sum()).float()
-    shift = (shares_K * (taken_K - log_frequency_V[known_V])).sum()
+    fractions_K = (counts[known_V] / counts[known_V].sum()).float()
+    shift = (fractions_K * (taken_K - log_frequency_V[known_V])).sum()
     noise_VP = torch.randn(output.weight.shape, generator=torch.Generator().manual_seed(seed))
     weight_VP = taken_KP.mean(dim=0) + NEW_ROW_NOISE * taken_KP.std(dim=0, correction=0) * noise_VP
     bias_V = log_frequency_V + shift
@@ -229,21 +227,18 @@ def take_over_rows(
     output.bias.copy_(bias_V.to(device))
 
 
-def _share(known_V: np.ndarray, corpus: EncodedCorpus) -> float:
-    """The share of a corpus's running words that the marked words of its vocabulary make up."""
-    known_V = known_V.copy()
-    known_V[: UNKNOWN + 1] = False
-    return float(corpus.counts_V[known_V].sum()) / max(1, corpus.num_tokens)
-
-
-def _coverage(known_V: np.ndarray, corpus: EncodedCorpus) -> str:
-    return f"{known_V.sum():,} of {len(known_V):,} words ({_share(known_V, corpus):.1%} of the running ones)"
+def _describe_coverage(known_V: np.ndarray, corpus: EncodedCorpus) -> str:
+    """How many words of the vocabulary are known, and how much of the corpus they make up."""
+    real_V = known_V.copy()
+    real_V[: UNKNOWN + 1] = False
+    fraction = float(corpus.counts_V[real_V].sum()) / max(1, corpus.num_tokens)
+    return f"{known_V.sum():,} of {len(known_V):,} words ({fraction:.1%} of the running ones)"
 
 
 def _origin(start_from: Any = None, vectors: Any = None) -> dict[str, str | None]:  # noqa: ANN401
     given = {"start_from": start_from, "vectors": vectors}
-    return {name: None if source is None else _named(source) for name, source in given.items()}
+    return {name: None if source is None else _name(source) for name, source in given.items()}
 
 
-def _named(source: Any) -> str:  # noqa: ANN401
+def _name(source: Any) -> str:  # noqa: ANN401
     return os.path.basename(os.fspath(source)) or str(source) if isinstance(source, (str, os.PathLike)) else "vectors"

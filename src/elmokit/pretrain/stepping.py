@@ -2,9 +2,9 @@
 # torch._foreach_*: one launch for many tensors, and torch has no public name for it.
 """One step of training: a batch becomes gradients and two running sums of its loss.
 
-`Stepper` runs the network operation by operation: on a CPU, with several processes, for the odd batch. On one GPU,
-where an LSTM's hundreds of small launches take the host longer than the device, `GraphStepper` records a step of each
-shape once (a CUDA graph) and plays it back: the host then only copies a few arrays.
+`PlainStepper` runs the network operation by operation: on a CPU, with several processes, with carried state. On one
+GPU, where an LSTM's hundreds of small launches take the host longer than the device, `GraphStepper` records a step of
+each shape once (a CUDA graph) and plays it back: the host then only copies a few arrays.
 
 Shapes: N packed words, M = 2N of both directions, U distinct words, C columns of ids, S negatives; 2 stands for
 forward and backward.
@@ -12,8 +12,10 @@ forward and backward.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,74 +24,154 @@ from torch import Tensor, distributed, nn
 
 from elmokit.devices import move_to_device
 from elmokit.nn.bilm import BilmState
-from elmokit.nn.softmax import Softmax
 from elmokit.pretrain.batches.batch import Batch
-from elmokit.pretrain.batches.preparing import Layout, Prepared, joined, parts_of
-from elmokit.pretrain.batches.sampling import Negatives, Sampler
+from elmokit.pretrain.batches.preparing import Layout, Prepared, join_arrays, split_memory
+from elmokit.pretrain.batches.reader import Reader
+from elmokit.pretrain.batches.sampling import Sampler
+from elmokit.pretrain.batches.sentences import SentenceReader
+from elmokit.pretrain.corpus.encoded import EncodedCorpus
 from elmokit.pretrain.network import LanguageModelNetwork, Loss, StepInputs
+from elmokit.pretrain.place import Place
+from elmokit.pretrain.recipes import TrainConfig
 
-__all__ = ["GraphStepper", "Stepper"]
+__all__ = ["GraphStepper", "PlainStepper", "Stepper", "build_stepper", "fit_layout"]
+
+FITTED_BATCHES = 32  # by which the layout of recorded steps is chosen
 
 
-class Stepper:
-    """Runs steps one operation at a time.
+def build_stepper(
+    config: TrainConfig, network: LanguageModelNetwork, corpus: EncodedCorpus, reader: Reader, place: Place
+) -> Stepper:
+    """Recorded steps where they can be: on one GPU, with whole sentences."""
+    sampler = _build_sampler(config, corpus) if config.output == "sampled" else None
+    if place.device.type == "cuda" and place.world == 1 and isinstance(reader, SentenceReader):
+        return GraphStepper(network, fit_layout(config, reader), sampler=sampler, seed=config.seed)
+    return PlainStepper(network, sampler=sampler, world=place.world, seed=config.seed)
+
+
+def fit_layout(config: TrainConfig, reader: SentenceReader) -> Layout:
+    """How the distinct words of this reader's batches are laid out, by what its first batches are like."""
+    scheme = reader.scheme
+    return Layout.fit(
+        islice(reader.one_epoch(), FITTED_BATCHES),
+        columns=scheme.columns,
+        padding_id=int(scheme.begin_ids[-1]),
+        widest_filter=config.widest_filter,
+    )
+
+
+def _build_sampler(config: TrainConfig, corpus: EncodedCorpus) -> Sampler:
+    number = min(config.num_negatives, corpus.vocabulary_size - 1)
+    if config.sampler == "log_uniform":
+        return Sampler.log_uniform(corpus.vocabulary_size, num_samples=number, seed=config.seed)
+    return Sampler.unigram(corpus.counts_V, num_samples=number, seed=config.seed)
+
+
+class Stepper(ABC):
+    """Turns batches into gradients. A thread that reads the corpus calls `prepare`, the training loop all others.
 
     Arguments:
         network: what is trained.
-        wrapped: the same network behind `DistributedDataParallel`, when several processes train it.
         sampler: draws the negatives of a sampled softmax; `None` for the full one.
-        corrects_targets: whether the targets' logits are corrected too (bilm-tf does), see `Softmax.sampled_loss`.
-        world: how many processes share a batch.
         seed: of the run, from which dropout is drawn together with the number of the step.
 
     Attributes:
-        loss_sums_2: what was lost in each direction, in nats, until somebody sets it to 0.
+        loss_sums_2: the loss of each direction, in nats, summed until somebody sets it to 0.
+    """
+
+    def __init__(self, network: LanguageModelNetwork, *, sampler: Sampler | None, seed: int) -> None:
+        self.network, self.sampler = network, sampler
+        self.device = next(network.parameters()).device
+        self.loss_sums_2 = torch.zeros(2, dtype=torch.float64, device=self.device)
+        self._seed = seed
+
+    @abstractmethod
+    def prepare(self, batch: Batch[np.ndarray], number: int) -> Prepared:
+        """The batch of the step of that number with all that can be known beforehand."""
+
+    @abstractmethod
+    def zero_grad(self) -> None:
+        """Make room for the gradients of the next step."""
+
+    @abstractmethod
+    def step(self, prepared: Prepared) -> None:
+        """Give the parameters the gradients of one batch, and add its loss to `loss_sums_2`."""
+
+    def _seed_of(self, number: int) -> int:
+        return ((self._seed & 0xFFFFFF) << 32) + number
+
+    def _prepare_plainly(self, batch: Batch[np.ndarray], number: int) -> Prepared:
+        """The batch with the negatives of its step, the same for both directions and on all ranks."""
+        if self.sampler is None:
+            return Prepared(batch, number, [])
+        targets = batch if batch.num_tokens else _one_word(batch)
+        targets_2N = np.stack([targets.forward_targets_N, targets.backward_targets_N])
+        drawn = self.sampler.draw(number)
+        log_expected_2N = self.sampler.log_expected(targets_2N, drawn.tries)
+        return Prepared(batch, number, [drawn.ids_S, drawn.log_expected_S, log_expected_2N])
+
+    def _inputs(self, batch: Batch[np.ndarray], prepared: Prepared) -> tuple[StepInputs, list[Tensor], Tensor]:
+        """What a step reads, its negatives and its seed, on the device."""
+        negatives = [move_to_device(array, self.device) for array in prepared.negatives]
+        seed = torch.tensor(self._seed_of(prepared.number), device=self.device)
+        return StepInputs.of(batch.to(self.device)), negatives, seed
+
+    def _loss(self, negatives: Sequence[Tensor]) -> Loss | None:
+        if not negatives:
+            return None
+        ids_S, log_expected_S, log_expected_2N = negatives
+
+        def sampled(outputs_MP: Tensor, targets_M: Tensor) -> tuple[Tensor, Tensor]:
+            own_M = log_expected_2N.flatten()
+            return self.network.softmax.sampled_losses(outputs_MP, targets_M, ids_S, log_expected_S, own_M)
+
+        return sampled
+
+
+class PlainStepper(Stepper):
+    """Runs steps one operation at a time, alone or as one of several processes, from zero or carried state.
+
+    Arguments:
+        network: what is trained.
+        sampler: draws the negatives of a sampled softmax; `None` for the full one.
+        seed: of the run.
+        world: how many processes share a batch; they add up their gradients.
     """
 
     def __init__(
-        self,
-        network: LanguageModelNetwork,
-        *,
-        wrapped: nn.Module | None = None,
-        sampler: Sampler | None = None,
-        corrects_targets: bool = True,
-        world: int = 1,
-        seed: int = 0,
+        self, network: LanguageModelNetwork, *, sampler: Sampler | None = None, seed: int = 0, world: int = 1
     ) -> None:
-        self.network = network
-        self.wrapped = network if wrapped is None else wrapped
-        self.sampler = sampler
-        self.corrects_targets = corrects_targets
+        super().__init__(network, sampler=sampler, seed=seed)
         self.world = world
-        self.seed = seed
-        self.device = next(network.parameters()).device
         self.state: BilmState | None = None
-        self.loss_sums_2 = torch.zeros(2, dtype=torch.float64, device=self.device)
+        self._wrapped = nn.parallel.DistributedDataParallel(network) if world > 1 else network
 
-    def prepared(self, batch: Batch[np.ndarray], number: int) -> Prepared:
-        """The batch of the step of that number with all that can be known beforehand; for another thread to do."""
-        return Prepared(batch, number, self._negatives(batch, number))
-
-    def step(self, prepared: Prepared) -> None:
-        """Add the gradients of one batch to the parameters', and its loss to `loss_sums_2`."""
-        batch = prepared.batch
-        scale = self.world / (2 * batch.global_tokens)
-        if not batch.num_tokens:
-            # More processes than rows. The others wait for gradients from all, so one word is read for nothing.
-            batch, scale = _one_word(batch), 0.0
-        inputs = StepInputs.of(batch.to(self.device))
-        negatives = [move_to_device(array, self.device) for array in prepared.negatives]
-        if batch.starts_fresh or self.state is None:
-            self.state = self.network.zero_state(batch.num_rows)
-        seed = torch.tensor(self._step_seed(prepared.number), device=self.device)
-        self.state = self._run(inputs, self.state, negatives, seed, scale).detach()
+    def prepare(self, batch: Batch[np.ndarray], number: int) -> Prepared:
+        """Draw the negatives."""
+        return self._prepare_plainly(batch, number)
 
     def zero_grad(self) -> None:
         """Forget all gradients."""
         for parameter in self.network.parameters():
             parameter.grad = None
 
-    def gathered_state(self) -> BilmState | None:
+    def step(self, prepared: Prepared) -> None:
+        """Run one batch forward and backward, and keep the state where it is carried."""
+        batch = prepared.batch
+        scale = self.world / (2 * batch.global_tokens)
+        if not batch.num_tokens:
+            # More processes than rows. The others wait for gradients from all, so one word is read for nothing.
+            batch, scale = _one_word(batch), 0.0
+        inputs, negatives, seed = self._inputs(batch, prepared)
+        if batch.starts_fresh or self.state is None:
+            self.state = self.network.zero_state(batch.num_rows)
+        total, losses_2, state = self._wrapped(inputs, self.state, self._loss(negatives), seed)
+        total.backward(total.new_full((), scale))
+        if scale:
+            self.loss_sums_2 += losses_2
+        self.state = state.detach()
+
+    def gather_state(self) -> BilmState | None:
         """The carried state of all rows of the global batch; every process must ask."""
         if self.state is None or self.world == 1:
             return self.state
@@ -103,44 +185,9 @@ class Stepper:
         return whole
 
     def load_state(self, state: BilmState, rank: int) -> None:
-        """Go on from the state of all rows: this process takes its own."""
+        """Continue from the state of all rows: this process takes its own."""
         hidden, cell = (part[:, :, rank :: self.world].to(self.device, self.network.dtype) for part in state)
         self.state = BilmState(hidden, cell)
-
-    def _run(
-        self, inputs: StepInputs, state: BilmState, negatives: Sequence[Tensor], seed: Tensor, scale: float
-    ) -> BilmState:
-        total, losses_2, state = self.wrapped(inputs, state, self._loss(negatives), seed)
-        total.backward(total.new_full((), scale))
-        if scale:
-            self.loss_sums_2 += losses_2
-        return state
-
-    def _loss(self, negatives: Sequence[Tensor]) -> Loss | None:
-        if not negatives:
-            return None
-        ids_S, log_expected_S, log_expected_2N = negatives
-
-        def sampled(outputs_MP: Tensor, targets_M: Tensor) -> tuple[Tensor, Tensor]:
-            softmax = self.network.softmax
-            assert isinstance(softmax, Softmax)
-            own_M = log_expected_2N.flatten() if self.corrects_targets else None
-            return softmax.sampled_losses(outputs_MP, targets_M, ids_S, log_expected_S, own_M)
-
-        return sampled
-
-    def _step_seed(self, number: int) -> int:
-        return ((self.seed & 0xFFFFFF) << 32) + number
-
-    def _negatives(self, batch: Batch[np.ndarray], number: int) -> list[np.ndarray]:
-        """The negatives of this step, the same for both directions and on all ranks."""
-        if self.sampler is None:
-            return []
-        if not batch.num_tokens:
-            batch = _one_word(batch)
-        drawn: Negatives = self.sampler.draw(number)
-        targets_2N = np.stack([batch.forward_targets_N, batch.backward_targets_N])
-        return [drawn.ids_S, drawn.log_expected_S, self.sampler.log_expected(targets_2N, drawn.tries)]
 
 
 class GraphStepper(Stepper):
@@ -149,18 +196,18 @@ class GraphStepper(Stepper):
     To make shapes repeat, the distinct words of a batch are laid out in blocks of fixed size (see `preparing.py`), and
     all that a step reads is copied as one piece of memory. A batch that does not fit runs operation by operation. The
     first batch of a shape always does, so that everything is compiled and loaded when the second is recorded.
+
+    Arguments:
+        network: what is trained.
+        layout: of the distinct words.
+        sampler: draws the negatives of a sampled softmax; `None` for the full one.
+        seed: of the run.
     """
 
     def __init__(
-        self,
-        network: LanguageModelNetwork,
-        layout: Layout,
-        *,
-        sampler: Sampler | None = None,
-        corrects_targets: bool = True,
-        seed: int = 0,
+        self, network: LanguageModelNetwork, layout: Layout, *, sampler: Sampler | None = None, seed: int = 0
     ) -> None:
-        super().__init__(network, sampler=sampler, corrects_targets=corrects_targets, seed=seed)
+        super().__init__(network, sampler=sampler, seed=seed)
         self.layout = layout
         self._seen: set[tuple[int, int]] = set()
         self._graphs: dict[tuple[int, int], _Recording] = {}
@@ -169,39 +216,41 @@ class GraphStepper(Stepper):
             parameter.grad = torch.zeros_like(parameter)  # recorded steps write to these, so they stay where they are
         self._gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
 
-    def prepared(self, batch: Batch[np.ndarray], number: int) -> Prepared:
-        """The batch of the step of that number with all that can be known beforehand; for another thread to do."""
-        plain = super().prepared(batch, number)
+    def prepare(self, batch: Batch[np.ndarray], number: int) -> Prepared:
+        """Draw the negatives, and lay all that a recorded step reads out in one piece of memory."""
+        plain = self._prepare_plainly(batch, number)
         is_even = batch.starts_fresh and bool(batch.num_tokens) and batch.batch_sizes[-1] == batch.num_rows
-        laid_out = self.layout.laid_out(batch) if is_even else None
+        laid_out = self.layout.lay_out(batch) if is_even else None
         if laid_out is None:
             return plain
-        arrays = [*laid_out, np.array([self._step_seed(number)]), *plain.negatives]
-        return plain._replace(arrays=arrays, memory=joined(arrays))
-
-    def step(self, prepared: Prepared) -> None:
-        """Write the gradients of one batch to the parameters', and add its loss to `loss_sums_2`."""
-        batch, arrays, memory = prepared.batch, prepared.arrays, prepared.memory
-        shape = (len(batch.batch_sizes), batch.num_rows)
-        if arrays is None or memory is None or shape not in self._seen:
-            self._seen.add(shape)
-            super().step(prepared)
-            return
-        if shape not in self._graphs:
-            self._graphs[shape] = self._recorded(torch.empty_like(memory, device=self.device), arrays, batch)
-        recording = self._graphs[shape]
-        recording.memory.copy_(memory.pin_memory() if self._pool else memory, non_blocking=True)
-        recording.replay()
+        arrays = [*laid_out, np.array([self._seed_of(number)]), *plain.negatives]
+        return plain._replace(arrays=arrays, memory=join_arrays(arrays))
 
     def zero_grad(self) -> None:
         """Nothing to do: a step overwrites them."""
 
+    def step(self, prepared: Prepared) -> None:
+        """Play the recorded step of this shape back; record it at its second batch."""
+        batch, arrays, memory = prepared.batch, prepared.arrays, prepared.memory
+        shape = (len(batch.batch_sizes), batch.num_rows)
+        if arrays is None or memory is None or shape not in self._seen:
+            self._seen.add(shape)
+            inputs, negatives, seed = self._inputs(batch, prepared)
+            state = self.network.zero_state(batch.num_rows)
+            self._run(inputs, state, negatives, seed, 1 / (2 * batch.global_tokens))
+            return
+        if shape not in self._graphs:
+            self._graphs[shape] = self._record(torch.empty_like(memory, device=self.device), arrays, batch)
+        recording = self._graphs[shape]
+        recording.memory.copy_(memory.pin_memory() if self._pool else memory, non_blocking=True)
+        recording.replay()
+
     def _run(
         self, inputs: StepInputs, state: BilmState, negatives: Sequence[Tensor], seed: Tensor, scale: float
-    ) -> BilmState:
-        """As for others, but gradients go straight to their place: cast on the way, and not added to zeros."""
+    ) -> None:
+        """Gradients go straight to their place: cast on the way, and not added to zeros."""
         weights = self.network.cast_weights()
-        total, losses_2, state = self.network(inputs, state, self._loss(negatives), seed, weights)
+        total, losses_2, _ = self.network(inputs, state, self._loss(negatives), seed, weights)
         output = list(self.network.softmax.parameters())
         gradients = torch.autograd.grad(total, [*weights.values(), *output], total.new_full((), scale))
         gradients = [gradient.contiguous() for gradient in gradients]
@@ -209,11 +258,10 @@ class GraphStepper(Stepper):
         torch._foreach_copy_(self._gradients[: len(weights)], gradients[: len(weights)])
         torch._foreach_copy_(self._gradients[len(weights) :], gradients[len(weights) :])
         self.loss_sums_2 += losses_2
-        return state
 
-    def _recorded(self, memory: Tensor, arrays: list[np.ndarray], batch: Batch[np.ndarray]) -> _Recording:
+    def _record(self, memory: Tensor, arrays: list[np.ndarray], batch: Batch[np.ndarray]) -> _Recording:
         scale, num_blocks = 1 / (2 * batch.global_tokens), len(self.layout.blocks)
-        parts = parts_of(memory, arrays)
+        parts = split_memory(memory, arrays)
         state = self.network.zero_state(batch.num_rows)
 
         def run() -> None:
@@ -222,7 +270,7 @@ class GraphStepper(Stepper):
             inputs = StepInputs(blocks, words_2N.long(), targets_2N.long(), keys_N, batch.batch_sizes)
             self._run(inputs, state, negatives, seed, scale)
 
-        return _Recording(recorded(run, self._pool), memory, state)
+        return _Recording(record(run, self._pool), memory, state)
 
 
 class _Recording(NamedTuple):
@@ -233,7 +281,7 @@ class _Recording(NamedTuple):
     state: BilmState
 
 
-def recorded(run: Callable[[], None], pool: Any) -> Callable[[], None]:  # noqa: ANN401
+def record(run: Callable[[], None], pool: Any) -> Callable[[], None]:  # noqa: ANN401
     """All that this function launches, as one launch."""
     graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()

@@ -4,44 +4,55 @@
 
 The model appears in DIR, complete, at the end. Until then, and afterwards for whoever wants to look, `DIR.training`
 holds the encoded text, `log.jsonl` (a line now and then) and the last two checkpoints. Called again with the same
-arguments, a run that was killed goes on from its last checkpoint to the same losses; a finished one says so. Under
+arguments, a run that was killed continues from its last checkpoint to the same losses; a finished one says so. Under
 `torchrun` every process takes its rows of each batch; the checkpoints do not depend on how many there are.
+
+A run is a function of its number of steps: killed and resumed, alone or on several processes, it passes the same
+batches, draws the same dropout and negatives, and logs the same losses, because all of them follow from the seed and
+the number of the step.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.utils import get_total_norm
+from tqdm import tqdm
 
-from elmokit.errors import ConfigError, OutputError, TrainingError
-from elmokit.io.atomic import replace_text
-from elmokit.io.text_files import read_json
+from elmokit.engines import best_for
+from elmokit.errors import TrainingError
+from elmokit.nn.bilm import BilmState
+from elmokit.pretrain.batches.preparing import Prepared
+from elmokit.pretrain.batches.reader import Prefetcher, Reader
+from elmokit.pretrain.batches.sentences import SentenceReader
+from elmokit.pretrain.batches.streams import StreamReader
 from elmokit.pretrain.corpus.encoded import EncodedCorpus
-from elmokit.pretrain.corpus.encoding import encode_corpus
-from elmokit.pretrain.journal import Report
-from elmokit.pretrain.place import Place, found_place
+from elmokit.pretrain.folder import Texts, encode_texts, find_corpus, keep_settings
+from elmokit.pretrain.held_out import TOKENS_PER_BATCH, HeldOut, to_perplexity
+from elmokit.pretrain.journal import Journal, Listener, Meter, RateGuard, write_tensorboard
+from elmokit.pretrain.network import build_network
+from elmokit.pretrain.optim.optimiser import Optimiser
+from elmokit.pretrain.place import Place, find_place
 from elmokit.pretrain.recipes import TrainConfig
-from elmokit.pretrain.run import Run
-from elmokit.pretrain.saving import save_model
-from elmokit.pretrain.start import Start, start_of
-from elmokit.text.files import find_files, measure_files
+from elmokit.pretrain.saving import Checkpoints, save_model
+from elmokit.pretrain.start import Start, choose_start
+from elmokit.pretrain.stepping import GraphStepper, PlainStepper, build_stepper
+from elmokit.text.characters import Scheme, make_scheme
+from elmokit.version import describe_version
 
-__all__ = ["train"]
+__all__ = ["build_reader", "train"]
 
-Texts = Sequence[str | os.PathLike[str]]
-
-# How long, how fast and how often: what a run may change when it goes on. The rest decides what its numbers mean.
-CHANGEABLE = {
-    "tokens", "learning_rate", "muon_learning_rate", "weight_decay", "warmup_tokens", "decay", "final_learning_rate",
-    "clip_norm", "hold", "output_rate", "second_beta", "average_tokens", "evaluate_every", "checkpoint_every",
-    "log_every",
-}  # fmt: skip
+RECORD_AFTER = 3  # steps after which a GPU's optimiser step is recorded: its state is there then
+ASK_TIME_EVERY = 16  # steps between agreements of several processes on whether time is over
+MANY_PASSES = 20
 
 
 def train(
@@ -58,63 +69,63 @@ def train(
     device: str | None = None,
     minutes: float | None = None,
     tensorboard: bool = False,
-    report: Report | None = None,
+    report: Listener | None = None,
 ) -> Path | None:
     """Train a model on text and write it to `destination`; gives that folder, or `None` if `minutes` ran out before.
 
     Arguments:
         texts: files, globs or `-`; compressed files are unpacked. An encoded corpus folder is taken as it is.
-        destination: the model's folder, which must not exist yet; a run begun for it goes on.
-        config: what to compute. A run goes on with what it began with; only how long, how fast and how often it does
+        destination: the model's folder, which must not exist yet; a run begun for it continues.
+        config: what to compute. A run continues with what it began with; only how long, how fast and how often it does
             what may change.
         held_out: text for perplexity, never trained on.
-        tokenised: the text has one sentence a line, words between spaces.
+        tokenised: the text has one sentence per line, words between spaces.
         held_out_tokenised: the same for the held-out text; like `tokenised` if not given.
-        start_from: a source to go on from (see `start.py`): any model that can be loaded.
+        start_from: a source to continue from (see `start.py`): any model that can be loaded.
         vectors: a file of word vectors, or gensim's KeyedVectors, with which the table of a model of words begins.
         workers: processes that segment.
         device: where to compute; a GPU if there is one.
-        minutes: stop with a checkpoint after so many minutes; call again to go on.
+        minutes: stop with a checkpoint after so many minutes; call again to continue.
         tensorboard: also write the log for TensorBoard, to `DIR.training/tensorboard`.
         report: is handed every line of the log.
     """
-    began = time.monotonic()
+    deadline = None if minutes is None else time.monotonic() + 60 * minutes
     model_folder = Path(destination)
     folder = model_folder.with_name(model_folder.name + ".training")
     if tensorboard:
-        from elmokit.pretrain.reports import to_tensorboard
-
-        report = to_tensorboard(folder / "tensorboard", then=report)
-    with found_place(device) as place:
-        start = start_of(config, start_from=start_from, vectors=vectors)
+        report = write_tensorboard(folder / "tensorboard", then=report)
+    with find_place(device) as place:
+        start = choose_start(config, start_from=start_from, vectors=vectors)
         changed: dict[str, Any] = {}
         if place.is_first:
-            changed = _keep_config(folder, {**start.config.to_dict(), **start.origin}, model_folder)
+            changed = keep_settings(folder, {**start.config.to_dict(), **start.origin}, model_folder)
         place.wait()
         if (model_folder / "config.json").is_file():
             place.say(f"{model_folder}: this run is finished, and its model is there")
             return model_folder
         if place.is_first:
-            _encode(texts, held_out, folder, start.config, tokenised, held_out_tokenised, workers)
+            encode_texts(texts, held_out, folder, start.config, tokenised, held_out_tokenised, workers)
         place.wait()
-        corpus = EncodedCorpus.open(_corpus_folder(texts, folder))
-        deadline = None if minutes is None else began + 60 * minutes
-        finished = _run(start, corpus, place, folder, model_folder, bool(held_out), report, changed, deadline)
-        if not finished:
-            place.say(f"stopped     after {minutes} minutes with a checkpoint; the same command goes on")
+        corpus = EncodedCorpus.open(find_corpus(texts, folder))
+        held_out_corpus = EncodedCorpus.open(folder / "held-out") if held_out else None
+        if not _run(start, corpus, held_out_corpus, place, folder, model_folder, report, changed, deadline):
+            place.say(f"stopped     after {minutes} minutes with a checkpoint; the same command continues it")
             return None
-        _say_goodbye(place, model_folder, folder)
+        place.say(f"The model is in {model_folder}. Use it:")
+        place.say(f"  elmo embed FILE -o vectors.parquet --model {model_folder}")
+        place.say(f'  elmo predict "The beginning of a sentence" --model {model_folder}')
+        place.say(f"{folder} holds what was needed on the way; keep its log.jsonl, remove the rest when you like.")
     return model_folder
 
 
 def _run(
     start: Start,
     corpus: EncodedCorpus,
+    held_out: EncodedCorpus | None,
     place: Place,
     folder: Path,
     model_folder: Path,
-    has_held_out: bool,
-    report: Report | None,
+    report: Listener | None,
     changed: dict[str, Any],
     deadline: float | None,
 ) -> bool:
@@ -123,106 +134,267 @@ def _run(
     A function of its own: what DistributedDataParallel holds of the group of processes is gone when it returns.
     """
     try:
-        run = Run(start, folder, corpus, place, held_out=folder / "held-out" if has_held_out else None, report=report)
-        run.introduce()
-        run.resume()
+        training = _Training(start, corpus, held_out, place, folder, report)
+        training.introduce()
+        training.resume()
         if changed:
-            run.note({"kind": "settings", **changed})
-        finished = run.go_on(deadline)
+            training.note("settings", changed)
+        is_finished = training.run(deadline)
     except torch.OutOfMemoryError as problem:
         reason = str(problem).split(".")[0]
         raise TrainingError(f"{reason}: start anew with a smaller --tokens-per-batch or model") from problem
-    if finished and place.is_first:
-        with run.averaged():
-            save_model(model_folder, run.network, run.scheme_parts, corpus.vocabulary, run.facts())
+    if is_finished and place.is_first:
+        save_model(model_folder, training.network, training.scheme_parts, corpus.vocabulary, training.facts())
     place.wait()
-    return finished
+    return is_finished
 
 
-def _say_goodbye(place: Place, model_folder: Path, folder: Path) -> None:
-    place.say(f"The model is in {model_folder}. Use it:")
-    place.say(f"  elmo embed FILE -o vectors.parquet --model {model_folder}")
-    place.say(f'  elmo predict "The beginning of a sentence" --model {model_folder}')
-    place.say(f"{folder} holds what was needed on the way; keep its log.jsonl, remove the rest when you like.")
+class _Training:
+    """A network in training: what is held between steps, and the loop.
 
+    Arguments:
+        start: what to compute, and what to begin with.
+        corpus: what to learn from.
+        held_out: text that is never learned from, if there is some.
+        place: this process among those of the run.
+        folder: where checkpoints and the log are.
+        report: is handed every line of the log.
+    """
 
-def _encode(
-    texts: Texts,
-    held_out: Texts,
-    folder: Path,
-    config: TrainConfig,
-    tokenised: bool,
-    held_out_tokenised: bool | None,
-    workers: int | None,
-) -> None:
-    """Encode text and held-out text, unless that was done before."""
-    if not texts:
-        raise ConfigError("no text was given: name files, globs or - for standard input")
-    corpus = _corpus_folder(texts, folder)
-    if not (corpus / "corpus.json").is_file():
-        encode_corpus(
-            list(texts),
-            corpus,
-            vocabulary_size=config.vocabulary_size,
-            min_count=config.min_count,
-            tokenised=tokenised,
-            workers=workers,
+    def __init__(
+        self,
+        start: Start,
+        corpus: EncodedCorpus,
+        held_out: EncodedCorpus | None,
+        place: Place,
+        folder: Path,
+        report: Listener | None,
+    ) -> None:
+        self.start, self.config, self.corpus, self.place = start, start.config, corpus, place
+        config = self.config
+        model, self.scheme_parts = start.choose_model(corpus)
+        scheme = make_scheme(model, **self.scheme_parts)
+        self.network = build_network(config, model, corpus, place.device)
+        self.optimiser = Optimiser(self.network, config)
+        self.reader = build_reader(config, corpus, scheme, place)
+        self.stepper = build_stepper(config, self.network, corpus, self.reader, place)
+        self.meter = Meter(self.stepper, self.optimiser, place.total)
+        self.guard = RateGuard()
+        self.journal = Journal(folder / "log.jsonl", report)
+        self.checkpoints = Checkpoints(folder / "checkpoints")
+        self.held_out: HeldOut | None = None
+        if held_out is not None:
+            # No more at once than a step reads: measuring should not need the most memory.
+            at_once = min(TOKENS_PER_BATCH, config.tokens_per_batch)
+            filters = config.widest_filter
+            self.held_out = HeldOut(held_out, scheme, place, widest_filter=filters, tokens_per_batch=at_once)
+        self.step, self.tokens = 0, 0
+        self.evaluations: list[dict[str, float]] = []
+        self._has_told_speed = False
+
+    def introduce(self) -> None:
+        """Say what is about to be computed, for somebody who sees it for the first time."""
+        config, corpus, network = self.config, self.corpus, self.network
+        body, output = (sum(p.numel() for p in part.parameters()) for part in (network.body, network.softmax))
+        passes = config.tokens / self.reader.tokens_per_epoch
+        engine = best_for(self.place.device, network.dtype, network.body.bilm.clips, trains=True)
+        processes = f", {self.place.world} processes" if self.place.world > 1 else ""
+        others = "are <UNK>" if config.input == "words" else "are read by their letters and predicted as <UNK>"
+        lines = [
+            f"text        {corpus.num_tokens:,} words in {corpus.num_sentences:,} sentences",
+            f"vocabulary  {corpus.vocabulary_size:,} words, {corpus.coverage:.1%} of the text; the others {others}",
+            f"model       {body:,} parameters, {output:,} more in the output layer; "
+            f"a word's vector has {network.config.dim} numbers",
+            f"computes    on {self.place.device.type}{processes}, {engine}",
+            f"plan        {config.tokens:,} words ({passes:,.1f} times the text), {config.tokens_per_batch:,} per step",
+        ]
+        if passes > MANY_PASSES:
+            lines.append(f"            more than {MANY_PASSES} times is rarely worth it: --tokens N makes it shorter")
+        for line in lines:
+            self.place.say(line)
+
+    def resume(self) -> None:
+        """Continue from the last checkpoint, if there is one; what the log says beyond it is dropped."""
+        saved = self.checkpoints.latest(self.place.device)
+        if saved is None:
+            self.place.say(f"starts      {self.start.fill(self.network, self.corpus)}")
+        else:
+            self.network.load_state_dict(saved["network"])
+            self.optimiser.load_state_dict(saved["optimizer"])
+            self.reader.load_state_dict(saved["reader"])
+            self.step, self.tokens, self.evaluations = saved["step"], saved["tokens"], saved["evaluations"]
+            if saved["state"] is not None and isinstance(self.stepper, PlainStepper):
+                self.stepper.load_state(BilmState(*saved["state"]), self.place.rank)
+            self.meter.load_state(saved["meter"], is_first=self.place.is_first)
+            self.guard.load_state(saved["guard"])
+            self.place.say(f"continues   from its checkpoint at {self.tokens:,} words")
+        if self.place.is_first:
+            self.journal.truncate(self.step)
+
+    def run(self, deadline: float | None = None) -> bool:
+        """Train until all words are seen, or the deadline (of `time.monotonic`); says whether it was the former."""
+        config, first_step = self.config, self.step
+        every = {"log": config.log_every, "evaluate": config.evaluate_every, "save": config.checkpoint_every}
+        can_record = isinstance(self.stepper, GraphStepper) and config.optimiser != "adagrad"  # torch cannot
+        move: Callable[[float], Any] = self.optimiser.step
+        self.meter.restart_clock()
+        with self._show_progress() as bar, _short_turns(self.place), self._prefetch() as batches:
+            while self.tokens < config.tokens:
+                prepared, before = next(batches), self.tokens
+                words = prepared.batch.global_tokens
+                self.step, self.tokens = self.step + 1, self.tokens + words
+                self.stepper.zero_grad()
+                self.stepper.step(prepared)
+                if can_record and self.step == first_step + RECORD_AFTER:
+                    move = self.optimiser.record()
+                move(self._rate())
+                self.meter.count(words)
+                bar.update(words)
+                is_last, is_late = self.tokens >= config.tokens, self._is_late(deadline)
+                due = {name for name, often in every.items() if is_last or before // often < self.tokens // often}
+                if "log" in due:
+                    self._log(bar)
+                if "evaluate" in due:
+                    self._evaluate()
+                if "save" in due or is_late:
+                    self._save(batches.state_dict())
+                if is_late and not is_last:
+                    return False
+        return True
+
+    def facts(self) -> dict[str, str]:
+        """What is known about the model, for its card."""
+        facts = {
+            **self.start.facts,
+            "training_words": f"{self.tokens:,}",
+            "corpus": f"{self.corpus.num_tokens:,} words in {self.corpus.num_sentences:,} sentences",
+            "elmokit": describe_version(),
+        }
+        if self.evaluations:
+            facts["held_out_perplexity"] = f"{self.evaluations[-1]['mean']:.2f}"
+        return facts
+
+    def note(self, kind: str, values: dict[str, Any]) -> None:
+        """Add a line to the log, with the place it belongs to."""
+        if self.place.is_first:
+            self.journal.add({"kind": kind, "step": self.step, "tokens": self.tokens, **values})
+
+    def _prefetch(self) -> Prefetcher[Prepared]:
+        """The batches of the steps to come; whatever does not need the device is done by the thread that reads."""
+        numbers = count(self.step + 1)
+        return Prefetcher(self.reader, lambda batch: self.stepper.prepare(batch, next(numbers)))
+
+    def _rate(self) -> float:
+        """The multiplier of the learning rates: by schedule, and halved where too many steps were lost."""
+        return self.guard.scale * self.config.rate(self.tokens)
+
+    def _log(self, bar: tqdm) -> None:
+        values = self.meter.read()
+        steps, skipped = int(values.pop("steps")), int(values["skipped"])
+        self._check_finite(values["loss"])
+        if skipped > steps / 2:  # smaller rates cannot help weights that no longer move
+            raise self._divergence(f"the gradients of {skipped:,} of the last {steps:,} steps were not finite")
+        self.note("train", {**values, "rate": self._rate()})
+        if skipped:
+            self.place.say(f"skipped     {skipped:,} of the last {steps:,} steps: their gradients were not finite")
+        if self.guard.count(steps, skipped):
+            self.note("guard", {"rate_scale": self.guard.scale})
+            self.place.say(
+                f"halved      the learning rates, to {self.guard.scale:g} of the plan: too many steps are lost"
+            )
+        left = self.config.tokens - self.tokens
+        if not self._has_told_speed and left > 0:
+            speed = values["words_per_second"]
+            self.place.say(f"speed       {speed:,} words/s: about {tqdm.format_interval(left / max(1, speed))} to go")
+            self._has_told_speed = True
+        text = f"loss {values['loss']:.3f}"
+        if self.config.output != "sampled":  # a sampled loss is of fewer words, so it says nothing of perplexity
+            text += f", perplexity {to_perplexity(values['loss']):.1f}"
+        if self.evaluations:
+            text += f", held-out perplexity {self.evaluations[-1]['mean']:.1f}"
+        bar.set_postfix_str(text)
+
+    def _evaluate(self) -> None:
+        if self.held_out is None:
+            return
+        perplexity = self.held_out.perplexity(self.network)
+        self.meter.restart_clock()
+        self.evaluations.append({"tokens": self.tokens, **perplexity})
+        self.note("held-out", perplexity)
+        self.place.say(
+            f"held-out perplexity after {self.tokens:,} words: forward {perplexity['forward']:.2f}, "
+            f"backward {perplexity['backward']:.2f}, mean {perplexity['mean']:.2f}"
         )
-    elif corpus.parent == folder:
-        _check_same_text(corpus, texts)
-    if held_out and not (folder / "held-out" / "corpus.json").is_file():
-        encode_corpus(
-            list(held_out),
-            folder / "held-out",
-            vocabulary=EncodedCorpus.open(corpus).vocabulary,
-            tokenised=tokenised if held_out_tokenised is None else held_out_tokenised,
-            workers=workers,
+
+    def _save(self, reader_state: dict[str, Any]) -> None:
+        state = None
+        if self.config.mode == "streams" and isinstance(self.stepper, PlainStepper):
+            state = self.stepper.gather_state()
+        meter = self.meter.state()
+        weights = [weight.detach() for weight in self.network.parameters()]
+        self._check_finite(sum(meter["sums"]) + get_total_norm(weights).item())
+        if self.place.is_first:
+            self.checkpoints.save(
+                self.step,
+                {
+                    "network": self.network.state_dict(),
+                    "optimizer": self.optimiser.state_dict(),
+                    "reader": reader_state,
+                    "step": self.step,
+                    "tokens": self.tokens,
+                    "evaluations": self.evaluations,
+                    "state": None if state is None else tuple(state),
+                    "meter": meter,
+                    "guard": self.guard.state(),
+                },
+            )
+        self.place.wait()
+        self.meter.restart_clock()
+
+    def _check_finite(self, value: float) -> None:
+        if not abs(value) < float("inf"):
+            raise self._divergence(f"a loss or weight is {value}")
+
+    def _divergence(self, what: str) -> TrainingError:
+        kept = self.checkpoints.last_step
+        where = "there is no checkpoint yet" if kept is None else f"its checkpoint at step {kept:,} is kept"
+        return TrainingError(
+            f"training diverged: {what} by step {self.step:,} ({self.tokens:,} words); "
+            f"{where}. The same command with a smaller --learning-rate and --muon-learning-rate continues from there"
         )
-    elif held_out:
-        _check_same_text(folder / "held-out", held_out)
+
+    def _is_late(self, deadline: float | None) -> bool:
+        if deadline is None or (self.place.world > 1 and self.step % ASK_TIME_EVERY):
+            return False
+        return self.place.total([float(time.monotonic() > deadline)])[0] > 0  # all stop, or none
+
+    @contextmanager
+    def _show_progress(self) -> Iterator[tqdm]:
+        total, hidden = self.config.tokens, None if self.place.is_first else True
+        with tqdm(
+            total=total, initial=self.tokens, unit=" words", unit_scale=True, disable=hidden, smoothing=0.05
+        ) as bar:
+            yield bar
 
 
-def _corpus_folder(texts: Texts, folder: Path) -> Path:
-    given = Path(texts[0]) if len(texts) == 1 else None
-    return given if given is not None and (given / "corpus.json").is_file() else folder / "corpus"
+def build_reader(config: TrainConfig, corpus: EncodedCorpus, scheme: Scheme, place: Place) -> Reader:
+    """The reader of this process's rows."""
+    own: dict[str, Any] = {
+        "widest_filter": config.widest_filter, "seed": config.seed, "rank": place.rank, "world": place.world,
+    }  # fmt: skip
+    if config.mode == "streams":
+        rows = max(1, config.tokens_per_batch // config.unroll)
+        return StreamReader(corpus, scheme, rows=rows, unroll=config.unroll, **own)
+    return SentenceReader(corpus, scheme, tokens_per_batch=config.tokens_per_batch, **own)
 
 
-def _check_same_text(corpus: Path, texts: Texts) -> None:
-    """Refuse to go on with other files than those that were encoded; they may have moved."""
-    encoded = [(Path(file["name"]).name, file["bytes"]) for file in read_json(corpus / "corpus.json").get("files", [])]
-    now = [(Path(file).name, measure_files([file])) for file in find_files(list(texts))]
-    if encoded != now:
-        raise ConfigError(
-            f"{corpus} was made from {_few(encoded)}, but now {_few(now)} came: a run goes on with the text it began "
-            "with; name the same files, or another folder for the model"
-        )
-
-
-def _few(files: Sequence[tuple[str, int | None]]) -> str:
-    named = ", ".join(f"{name} ({size:,} bytes)" if size is not None else name for name, size in files[:2])
-    return named + (f" and {len(files) - 2} more" if len(files) > 2 else "")
-
-
-def _keep_config(folder: Path, settings: dict[str, Any], model_folder: Path) -> dict[str, Any]:
-    """A run keeps its configuration; gives what of the changeable settings has changed since it was last called."""
-    path = folder / "training.json"
-    values = json.loads(json.dumps(settings))
-    before: dict[str, Any] = values
-    if path.is_file():
-        before = read_json(path)
-    elif model_folder.exists() and (not model_folder.is_dir() or any(model_folder.iterdir())):
-        raise OutputError(f"{model_folder} exists and is not of a run of this program: choose another folder")
-    changed = {name: values[name] for name in values if name in before and before[name] != values[name]}
-    fixed = sorted(set(changed) - CHANGEABLE)
-    if fixed:
-        name = fixed[0]
-        raise ConfigError(
-            f"{folder} holds a run with another {', '.join(fixed)} ({name} was {before[name]!r:.60}, now "
-            f"{values[name]!r:.60}): go on with the same settings, or choose another folder"
-        )
+@contextmanager
+def _short_turns(place: Place) -> Iterator[None]:
+    """Let the thread that prepares batches not keep the one that feeds a GPU waiting for its turn (5 ms by default)."""
+    before = sys.getswitchinterval()
+    if place.device.type == "cuda":
+        sys.setswitchinterval(1e-4)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        replace_text(path, json.dumps(values, indent=2) + "\n")
-    except OSError as problem:
-        raise OutputError(f"{folder} cannot be written: {problem.strerror or problem}") from problem
-    return changed
+        yield
+    finally:
+        sys.setswitchinterval(before)

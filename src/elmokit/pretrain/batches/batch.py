@@ -47,7 +47,7 @@ class Batch(Generic[Array]):
         backward_words_N: likewise for the backward stack.
         forward_targets_N: the row of the vocabulary that comes next; a word outside it is `<UNK>`.
         backward_targets_N: the row that comes before.
-        keys_N: a number for each place of the global batch: the same whoever reads it (see `position_keys_N`).
+        keys_N: a number for each (row of the global batch, step): what is drawn by it does not depend on who reads.
         batch_sizes: rows that read a token at each step.
         row_keys_B: which rows of the global batch these are.
         starts_fresh: every row begins from the zero state.
@@ -76,10 +76,6 @@ class Batch(Generic[Array]):
     def num_tokens(self) -> int:
         """N: what each direction predicts, sentence ends included."""
         return sum(self.batch_sizes)
-
-    def position_keys_N(self) -> Array:
-        """(N,) keys of (row of the global batch, step), for randomness that does not depend on who reads what."""
-        return self.keys_N
 
     def to(self, device: torch.device | str) -> Batch[torch.Tensor]:
         """The same batch as int64 tensors on a device; the copy to a GPU does not wait for it."""

@@ -2,7 +2,7 @@
 
 A batch and the number of its step arrive; a `Prepared` leaves. Shapes of recorded steps must repeat, so `Layout` puts
 the distinct words of a batch into blocks of fixed size, by length: short words are spared the columns of long ones.
-`joined` and `parts_of` are the two ends of the copy: arrays to bytes, and bytes to tensors of the same shapes.
+`join_arrays` and `split_memory` are the two ends of the copy: arrays to bytes, and bytes to tensors of the same shapes.
 
 Shapes: N packed words, U distinct words, C columns of ids; 2 stands for forward and backward.
 """
@@ -19,10 +19,10 @@ from torch import Tensor
 
 from elmokit.pretrain.batches.batch import Batch
 
-__all__ = ["Layout", "Prepared", "joined", "parts_of"]
+__all__ = ["Layout", "Prepared", "join_arrays", "split_memory"]
 
 COLUMNS = (16, 24, 32)  # widths of the blocks, beside that of all columns
-FEWEST = 0.02  # share of the distinct words that is worth a block of its own
+FEWEST = 0.02  # fraction of the distinct words that is worth a block of its own
 ALIGNED = 16  # bytes
 
 _TENSORS = {"int16": torch.int16, "int32": torch.int32, "int64": torch.int64, "float32": torch.float32}
@@ -62,9 +62,7 @@ class Layout:
     widest_filter: int
 
     @classmethod
-    def fitted(
-        cls, batches: Iterable[Batch[np.ndarray]], *, columns: int, padding_id: int, widest_filter: int
-    ) -> Layout:
+    def fit(cls, batches: Iterable[Batch[np.ndarray]], *, columns: int, padding_id: int, widest_filter: int) -> Layout:
         """The layout that batches like these fit, with a little room to spare."""
         widths = [width for width in COLUMNS if widest_filter < width < columns] + [columns]
         empty = cls(tuple((0, width) for width in widths), padding_id, widest_filter)
@@ -75,7 +73,7 @@ class Layout:
         for width, most in zip(widths, most_K.tolist(), strict=True):
             waiting += most
             if waiting > FEWEST * most_K.sum() or width == columns:
-                blocks.append((_rounded(1.03 * waiting + 32, 64), width))
+                blocks.append((_round_up(1.03 * waiting + 32, 64), width))
                 waiting = 0
         return cls(tuple(blocks), padding_id, widest_filter)
 
@@ -87,7 +85,7 @@ class Layout:
                 number_U += distinct_UC[:, width - self.widest_filter] != self.padding_id
         return number_U
 
-    def laid_out(self, batch: Batch[np.ndarray]) -> list[np.ndarray] | None:
+    def lay_out(self, batch: Batch[np.ndarray]) -> list[np.ndarray] | None:
         """The blocks, the words and targets (2, N) that point at them, and the keys; `None` if they do not fit."""
         distinct_UC = batch.distinct_UC
         order_U = self.block_of_U(distinct_UC).argsort(kind="stable")
@@ -107,22 +105,22 @@ class Layout:
             return None
         words_2N = rows_U[np.stack([batch.forward_words_N, batch.backward_words_N])]
         targets_2N = np.stack([batch.forward_targets_N, batch.backward_targets_N]).astype(np.int32)
-        return [*blocks, words_2N, targets_2N, batch.position_keys_N().astype(np.int32)]
+        return [*blocks, words_2N, targets_2N, batch.keys_N.astype(np.int32)]
 
 
-def joined(arrays: Sequence[np.ndarray]) -> Tensor:
+def join_arrays(arrays: Sequence[np.ndarray]) -> Tensor:
     """The bytes of these arrays one after the other."""
     ends = _ends(arrays)
     memory = np.empty(ends[-1] if ends else 0, np.uint8)
     for array, end in zip(arrays, ends, strict=True):
-        start = end - _room(array.nbytes)
+        start = end - _align(array.nbytes)
         memory[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return torch.from_numpy(memory)
 
 
-def parts_of(memory: Tensor, like: Sequence[np.ndarray]) -> list[Tensor]:
+def split_memory(memory: Tensor, like: Sequence[np.ndarray]) -> list[Tensor]:
     """The tensors in such bytes, of the dtypes and shapes of these arrays; they are not copied."""
-    starts = [end - _room(array.nbytes) for array, end in zip(like, _ends(like), strict=True)]
+    starts = [end - _align(array.nbytes) for array, end in zip(like, _ends(like), strict=True)]
     return [
         memory[start : start + array.nbytes].view(_TENSORS[array.dtype.name]).view(array.shape)
         for array, start in zip(like, starts, strict=True)
@@ -130,12 +128,12 @@ def parts_of(memory: Tensor, like: Sequence[np.ndarray]) -> list[Tensor]:
 
 
 def _ends(arrays: Sequence[np.ndarray]) -> list[int]:
-    return np.cumsum([_room(array.nbytes) for array in arrays], dtype=np.int64).tolist()
+    return np.cumsum([_align(array.nbytes) for array in arrays], dtype=np.int64).tolist()
 
 
-def _room(num_bytes: int) -> int:
-    return _rounded(num_bytes, ALIGNED)
+def _align(num_bytes: int) -> int:
+    return _round_up(num_bytes, ALIGNED)
 
 
-def _rounded(value: float, multiple: int) -> int:
+def _round_up(value: float, multiple: int) -> int:
     return -(-int(value) // multiple) * multiple

@@ -2,7 +2,7 @@
 
 Arrives: how often words occur (or only that they are sorted by falling frequency), and the number of a step. Leaves:
 the ids of S distinct words and, for any word, the logarithm of the chance to be among them, which is what the logits
-are corrected by. A draw depends on (seed, step, part) alone, so every rank makes the same one without talking to the
+are corrected by. A draw depends on (seed, step) alone, so every rank makes the same one without talking to the
 others, a resumed run repeats it, and the thread that reads the corpus can make it while the GPU is busy: nothing here
 touches a device, so nothing waits for one.
 
@@ -29,6 +29,7 @@ __all__ = ["Negatives", "Sampler"]
 _MOST_AT_ONCE = 2**20
 # Give up where the last wanted words are so rare that they do not come in so many tries.
 _MOST_TRIES = 2**24
+_UNIGRAM_POWER = 0.75  # word2vec's, between frequencies themselves (rare words never come) and none (only rare ones do)
 
 
 class Negatives(NamedTuple):
@@ -40,7 +41,12 @@ class Negatives(NamedTuple):
 
 
 class Sampler:
-    """Draws S distinct words a step from a fixed distribution; build it by `log_uniform`, `unigram` or `head_and_tail`.
+    """Draws S distinct words per step from a fixed distribution; build it by `log_uniform` or `unigram`.
+
+    Arguments:
+        probabilities_V: of each word, up to a common factor.
+        num_samples: S.
+        seed: of all draws.
 
     Example:
         >>> sampler = Sampler.log_uniform(1000, num_samples=64, seed=1)
@@ -51,22 +57,17 @@ class Sampler:
         (2,)
     """
 
-    def __init__(
-        self, probabilities_V: NDArray[np.float64], *, num_samples: int, num_head: int = 0, seed: int = 0
-    ) -> None:
-        if not 1 <= num_samples - num_head <= len(probabilities_V) - num_head:
+    def __init__(self, probabilities_V: NDArray[np.float64], *, num_samples: int, seed: int = 0) -> None:
+        if not 1 <= num_samples <= len(probabilities_V):
             raise ConfigError(
                 f"a sampled softmax over {len(probabilities_V)} words cannot compare with {num_samples}: "
-                f"give a number of negatives from {num_head + 1} to {len(probabilities_V)}"
+                f"give a number of negatives from 1 to {len(probabilities_V)}"
             )
-        self.num_samples, self.num_head, self.seed = num_samples, num_head, seed
-        # The first words of all are in every sample; what is drawn, is drawn from the others.
-        tail = probabilities_V[num_head:] / probabilities_V[num_head:].sum()
-        self.probabilities_V = np.concatenate([np.zeros(num_head), tail])
-        log_miss = np.log1p(-np.minimum(tail, 1 - 1e-12))
-        self._log_miss_V = np.concatenate([np.full(num_head, -np.inf), log_miss])  # a head word is never missed
-        self._tries_at_once = min(_MOST_AT_ONCE, int(1.05 * _tries_for(log_miss, num_samples - num_head)) + 64)
-        self._keep_V, self._other_V = _alias_table(tail)
+        self.num_samples, self.seed = num_samples, seed
+        self.probabilities_V = probabilities_V / probabilities_V.sum()
+        self._log_miss_V = np.log1p(-np.minimum(self.probabilities_V, 1 - 1e-12))
+        self._tries_at_once = min(_MOST_AT_ONCE, int(1.05 * _count_tries(self._log_miss_V, num_samples)) + 64)
+        self._keep_V, self._other_V = _build_alias_table(self.probabilities_V)
 
     @classmethod
     def log_uniform(cls, num_words: int, *, num_samples: int, seed: int = 0) -> Sampler:
@@ -76,39 +77,27 @@ class Sampler:
         return cls(probabilities_V, num_samples=num_samples, seed=seed)
 
     @classmethod
-    def unigram(cls, counts_V: ArrayLike, *, num_samples: int, alpha: float = 0.75, seed: int = 0) -> Sampler:
-        """Words in proportion to their counts to the power of `alpha`; a word never counted is taken as seen once."""
+    def unigram(cls, counts_V: ArrayLike, *, num_samples: int, seed: int = 0) -> Sampler:
+        """Words in proportion to their counts to the power of 0.75; a word never counted is taken as seen once."""
         counts = np.maximum(np.asarray(counts_V, dtype=np.float64), 1.0)
-        return cls(counts**alpha, num_samples=num_samples, seed=seed)
+        return cls(counts**_UNIGRAM_POWER, num_samples=num_samples, seed=seed)
 
-    @classmethod
-    def head_and_tail(cls, counts_V: ArrayLike, *, num_samples: int, alpha: float = 0.75, seed: int = 0) -> Sampler:
-        """Half of the sample are the most frequent words, always; the other half is drawn from the others as `unigram`.
-
-        Most of a softmax's sum belongs to frequent words, so the sample then says nearly what all words would say. Ids
-        must be sorted by falling frequency.
-        """
-        counts = np.maximum(np.asarray(counts_V, dtype=np.float64), 1.0)
-        return cls(counts**alpha, num_samples=num_samples, num_head=num_samples // 2, seed=seed)
-
-    def draw(self, step: int, *, part: int = 0) -> Negatives:
-        """The words of this step; `part` tells draws of one step apart, e.g. the two directions."""
-        random = np.random.default_rng((self.seed, step, part))
-        drawn, tries = self._distinct(random)
-        ids_S = np.concatenate([np.arange(self.num_head), self.num_head + drawn]) if self.num_head else drawn
+    def draw(self, step: int) -> Negatives:
+        """The words of this step."""
+        ids_S, tries = self._draw_distinct(np.random.default_rng((self.seed, step, 0)))
         return Negatives(ids_S, self.log_expected(ids_S, tries), tries)
 
     def log_expected(self, ids: NDArray[np.integer], tries: int) -> NDArray[np.float32]:
         """Logarithm of the chance that each of these words is among the distinct words of so many tries."""
         return np.log(-np.expm1(tries * self._log_miss_V[ids])).astype(np.float32)
 
-    def _distinct(self, random: np.random.Generator) -> tuple[NDArray[np.int64], int]:
+    def _draw_distinct(self, random: np.random.Generator) -> tuple[NDArray[np.int64], int]:
         """The first different words to come, in the order in which they came, and the tries that were needed."""
         first_try_V = np.full(len(self._keep_V), -1, dtype=np.int32)
         found: list[NDArray[np.int64]] = []
-        missing, tries = self.num_samples - self.num_head, 0
+        missing, tries = self.num_samples, 0
         while tries < _MOST_TRIES:
-            ids = self._drawn(random, self._tries_at_once)
+            ids = self._draw_words(random, self._tries_at_once)
             numbers = np.arange(tries, tries + len(ids), dtype=np.int32)
             if found:  # leave out what came in earlier rounds
                 is_new = first_try_V[ids] < 0
@@ -125,14 +114,14 @@ class Sampler:
             "the rest is too rare. Ask for fewer negatives, or use the full softmax"
         )
 
-    def _drawn(self, random: np.random.Generator, count: int) -> NDArray[np.int64]:
-        """So many words, with repeats; one random number a word, so that the size of a round changes nothing."""
+    def _draw_words(self, random: np.random.Generator, count: int) -> NDArray[np.int64]:
+        """So many words, with repeats; one random number per word, so that the size of a round changes nothing."""
         places = random.random(count) * len(self._keep_V)
         ids = places.astype(np.int64)
         return np.where(places - ids < self._keep_V[ids], ids, self._other_V[ids])
 
 
-def _tries_for(log_miss_V: NDArray[np.float64], num_samples: int) -> float:
+def _count_tries(log_miss_V: NDArray[np.float64], num_samples: int) -> float:
     """After how many tries the expected number of different words is `num_samples` (or nearly all words)."""
     wanted = min(num_samples, len(log_miss_V) - 0.5)
     low, high = 0.0, 1.0
@@ -144,8 +133,8 @@ def _tries_for(log_miss_V: NDArray[np.float64], num_samples: int) -> float:
     return high
 
 
-def _alias_table(probabilities_V: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Walker's alias table: place v keeps v with `keep[v]`, else gives `other[v]`; a draw then costs two look-ups."""
+def _build_alias_table(probabilities_V: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Walker's alias table: place v keeps v with `keep[v]`, else gives `other[v]`; a draw then reads two tables."""
     shares = (probabilities_V * len(probabilities_V)).tolist()  # plain floats: ten times faster in a loop
     other = list(range(len(shares)))
     small = [word for word, share in enumerate(shares) if share < 1]

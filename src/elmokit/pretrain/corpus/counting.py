@@ -24,7 +24,7 @@ import numpy as np
 
 from elmokit.errors import ConfigError
 
-__all__ = ["SPECIAL_WORDS", "Run", "WordCounter", "build_alphabet", "most_frequent"]
+__all__ = ["SPECIAL_WORDS", "SortedRun", "WordCounter", "build_alphabet", "most_frequent"]
 
 SPECIAL_WORDS = (b"<S>", b"</S>", b"<UNK>")  # rows 0, 1 and 2 of every vocabulary, as in bilm-tf's files
 ALPHABET_SPECIALS = ("<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>")
@@ -33,7 +33,7 @@ TABLE_BYTES = 16 << 20  # of the words alone: a table of very long words is full
 RUNS_AT_ONCE = 64  # open files while merging
 
 
-class Run(NamedTuple):
+class SortedRun(NamedTuple):
     """A full table on disk: its words sorted, each with its count and its provisional number.
 
     Attributes:
@@ -69,7 +69,7 @@ class WordCounter:
 
     def __init__(self, folder: Path, *, table_words: int = TABLE_WORDS) -> None:
         self._folder, self._table_words = folder, table_words
-        self._runs: list[Run] = []
+        self._runs: list[SortedRun] = []
         self._start_table()
 
     def add(self, words: Sequence[bytes], counts_U: np.ndarray) -> np.ndarray:
@@ -84,7 +84,7 @@ class WordCounter:
         self._num_bytes += sum(len(words[place]) for place in (numbers_U >= before).nonzero()[0].tolist())
         return numbers_U
 
-    def finish(self) -> list[Run]:
+    def finish(self) -> list[SortedRun]:
         """All runs, in the order of the text; the counter is of no use after this."""
         if self._numbers:
             self._write_run()
@@ -98,14 +98,14 @@ class WordCounter:
     def _write_run(self) -> None:
         words, counts = sorted(self._numbers), self._counts
         numbers_R = np.fromiter(map(self._numbers.__getitem__, words), np.int32, len(words))
-        run = Run(self._folder / f"run{len(self._runs):06}", int(counts.sum()))
+        run = SortedRun(self._folder / f"run{len(self._runs):06}", int(counts.sum()))
         _write_counted(run.path, zip(words, counts[numbers_R].tolist(), strict=True))
         numbers_R.tofile(run.path.with_suffix(".numbers"))
         self._runs.append(run)
         self._start_table()
 
 
-def most_frequent(runs: Sequence[Run], *, count: int, min_count: int) -> list[bytes]:
+def most_frequent(runs: Sequence[SortedRun], *, count: int, min_count: int) -> list[bytes]:
     """The most frequent words of all runs, by falling count; the specials are left out.
 
     Words of equal count are sorted by their bytes, so the result depends on the text alone.
@@ -147,21 +147,21 @@ def build_alphabet(words_with_counts: Iterable[tuple[str, int]], max_symbols: in
     return [*ALPHABET_SPECIALS, *ordered[: max_symbols - len(ALPHABET_SPECIALS)]]
 
 
-def _few_runs(runs: Sequence[Run]) -> Sequence[Run]:
+def _few_runs(runs: Sequence[SortedRun]) -> Sequence[SortedRun]:
     """The same counts in few enough runs to open them all at once."""
     level = 0
     while len(runs) > RUNS_AT_ONCE:
-        merged: list[Run] = []
+        merged: list[SortedRun] = []
         for start in range(0, len(runs), RUNS_AT_ONCE):
             some = runs[start : start + RUNS_AT_ONCE]
             path = some[0].path.with_name(f"merged{level}-{start:06}")
             _write_counted(path, _merged(some))
-            merged.append(Run(path, sum(run.num_tokens for run in some)))
+            merged.append(SortedRun(path, sum(run.num_tokens for run in some)))
         runs, level = merged, level + 1
     return runs
 
 
-def _merged(runs: Sequence[Run]) -> Iterator[tuple[bytes, int]]:
+def _merged(runs: Sequence[SortedRun]) -> Iterator[tuple[bytes, int]]:
     """Every word of the runs once, sorted, with its count in all of them."""
     if len(runs) == 1:
         yield from runs[0].counted()

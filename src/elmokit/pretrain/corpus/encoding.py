@@ -25,7 +25,7 @@ from tqdm import tqdm
 from elmokit.devices import count_cores
 from elmokit.errors import ConfigError, InputError
 from elmokit.io.atomic import new_folder
-from elmokit.pretrain.corpus.counting import SPECIAL_WORDS, TABLE_WORDS, Run, WordCounter, most_frequent
+from elmokit.pretrain.corpus.counting import SPECIAL_WORDS, TABLE_WORDS, SortedRun, WordCounter, most_frequent
 from elmokit.pretrain.corpus.encoded import BEGIN_SENTENCE, END_SENTENCE, FORMAT, FORMAT_VERSION, UNKNOWN, EncodedCorpus
 from elmokit.pretrain.corpus.segmenting import Segmenting, segment_blocks
 from elmokit.text.files import BLOCK_BYTES, TextBlock, find_files, measure_files, read_blocks
@@ -148,7 +148,7 @@ def _all_blocks(files: Sequence[str], bar: tqdm) -> Iterator[TextBlock]:
         done = bar.n
 
 
-def _write_final(folder: Path, runs: Sequence[Run], vocabulary: Sequence[bytes]) -> tuple[int, np.ndarray]:
+def _write_final(folder: Path, runs: Sequence[SortedRun], vocabulary: Sequence[bytes]) -> tuple[int, np.ndarray]:
     """Put final ids in the place of provisional numbers and write all words; their number and the counts come back."""
     rows = {word: row for row, word in enumerate(vocabulary)}
     counts_V = np.zeros(len(vocabulary), np.int64)

@@ -9,9 +9,8 @@ cut first: the gates mean different things. Filters of a convolution are rows of
 
 All matrices of one shape go through the Newton–Schulz steps together, and small ones are padded with zeros to the
 shape of others (which changes nothing: zero rows and columns stay zero), because a GPU spends far more time on starting
-many small products than on computing them. Nothing here waits for the device. What surrounds the products is written
-twice: in torch's operations, which say what is meant, and for GPUs in `momentum_kernel.py`, which is tested to be
-the same.
+many small matmuls than on computing them. Nothing here waits for the device. What surrounds the matmuls is written
+twice: in torch's operations, which say what is meant, and for GPUs in `muon_kernel.py`, which is tested to be the same.
 
 Shapes: B matrices of a batch, R rows, C columns, R <= C.
 """
@@ -43,10 +42,10 @@ class Muon(torch.optim.Optimizer):
 
     Arguments:
         groups: parameter groups; beside `params` a group may hold `parts` (how many matrices lie side by side along
-            the columns of each of its weights, 1 if unset), `rate` (a multiplier of `lr`, 1 if unset) and
-            `weight_decay`.
+            the columns of each of its weights, 1 if unset).
         lr: the learning rate.
-        momentum: share of the old momentum that is kept.
+        momentum: fraction of the old momentum that is kept.
+        weight_decay: how strongly the matrices are pulled towards 0.
         steps: Newton–Schulz steps.
 
     Attributes:
@@ -71,7 +70,7 @@ class Muon(torch.optim.Optimizer):
         weight_decay: float = 0.0,
         steps: int = 5,
     ) -> None:
-        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "steps": steps, "parts": 1, "rate": 1}
+        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "steps": steps, "parts": 1}
         super().__init__(list(groups), defaults)
         self.factor: Tensor | None = None
         self.is_lost: Tensor | None = None
@@ -103,9 +102,8 @@ class Muon(torch.optim.Optimizer):
         gradients = [torch.where(is_lost, m, g * factor) for m, g in zip(momenta, gradients, strict=True)]
         torch._foreach_lerp_(momenta, gradients, 1 - first["momentum"])
         updates = torch._foreach_lerp(gradients, momenta, first["momentum"])  # Nesterov: look one step ahead
-        for weight, group in active:
-            if group["weight_decay"]:
-                weight.mul_(torch.where(is_lost, 1.0, 1 - rate * group["rate"] * group["weight_decay"]))
+        if first["weight_decay"]:
+            torch._foreach_mul_(weights, torch.where(is_lost, 1.0, 1 - rate * first["weight_decay"]))
         for batch in batches:
             orthogonal_BRC = newton_schulz(batch.gather(updates), steps=first["steps"])
             batch.subtract(orthogonal_BRC * (batch.sizes_B * torch.where(is_lost, 0.0, rate)).view(-1, 1, 1), weights)
@@ -115,7 +113,7 @@ class Muon(torch.optim.Optimizer):
         key = tuple(id(weight) for weight, _ in active)
         if key not in self._batches:
             places = [
-                _Place(number, p.shape, group["parts"], group["rate"], group["weight_decay"])
+                _Place(number, p.shape, group["parts"], group["weight_decay"])
                 for number, (p, group) in enumerate(active)
             ]
             shapes = shared_shapes([place.shape for place in places for _ in range(place.parts)])
@@ -167,7 +165,6 @@ class _Place(NamedTuple):
     number: int
     weight_shape: torch.Size
     parts: int
-    rate: float
     decay: float
 
     @property
@@ -194,8 +191,8 @@ class _Batch:
     def __init__(self, shape: tuple[int, int], places: list[_Place], device: torch.device) -> None:
         self.shape = shape
         self.places = places
-        sizes = [0.2 * math.sqrt(max(place.shape)) * place.rate for place in places for _ in range(place.parts)]
-        decays = [place.rate * place.decay for place in places for _ in range(place.parts)]
+        sizes = [0.2 * math.sqrt(max(place.shape)) for place in places for _ in range(place.parts)]
+        decays = [place.decay for place in places for _ in range(place.parts)]
         self.sizes_B, self.decays_B = torch.tensor(sizes, device=device), torch.tensor(decays, device=device)
         self._table: tuple[list[list[int]], Tensor] | None = None
 

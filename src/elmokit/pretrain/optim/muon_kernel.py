@@ -1,10 +1,10 @@
 # ruff: noqa: ANN001, ANN202 (kernel arguments are pointers and numbers; Triton reads no other types)
-"""Muon before and after its matrix products, on a GPU: three launches for all matrices of a shape, wherever they lie.
+"""Muon before and after its matmuls, on a GPU: three launches for all matrices of a shape, wherever they lie.
 
-`pretrain/muon.py` says what is computed. Written with torch's operations, gradients and weights travel to memory and
+`muon.py` says what is computed. Written with torch's operations, gradients and weights travel to memory and
 back two dozen times a step: clipped, chosen, mixed into the momentum, mixed with it, gathered, measured, divided, cast,
 and back. Here `mix` reads gradients and momenta where they lie and leaves the updates gathered in one tensor;
-`normalised` makes them ready for the products; `subtract` moves the weights where they lie. Where that is stands in a
+`normalised` makes them ready for the matmuls; `subtract` moves the weights where they lie. Where that is stands in a
 table of addresses. Sums are in a fixed order.
 
 Shapes: B matrices of a batch, R rows, C columns, T tiles of a matrix.
@@ -28,12 +28,12 @@ def mix(
     """Mix the gradients, times `factor`, into the momenta in place; gives updates (B, R, C) and sums of squares (B, T).
 
     Arguments:
-        table_B7: int64, a row a matrix: addresses of gradient, momentum and weight (float32 each), how many rows and
-            columns the matrix has, and the strides of both.
+        table_B7: int64, one row per matrix: addresses of gradient, momentum and weight (float32 each), how many rows
+            and columns the matrix has, and the strides of both.
         shape: R and C; smaller matrices are padded with zeros.
         factor: one float32.
         is_lost: one bool; where it is true, the momenta stay as they are.
-        momentum: share of the old momentum that is kept.
+        momentum: fraction of the old momentum that is kept.
     """
     tiles = triton.cdiv(shape[0] * shape[1], NUMBERS)
     updates_BRC = factor.new_empty(len(table_B7), *shape)
