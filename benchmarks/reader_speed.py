@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
-
 from elmokit.pretrain.batches.batch import Batch
 from elmokit.pretrain.batches.preparing import Layout, join_arrays
 from elmokit.pretrain.batches.reader import Prefetcher
@@ -64,7 +62,7 @@ def measure_all(corpus: EncodedCorpus, seconds: float) -> None:
         report("sentences, background", batches, seconds)
 
 
-def prepared(corpus: EncodedCorpus, sampled: bool) -> Iterator[Batch[np.ndarray]]:
+def prepared(corpus: EncodedCorpus, sampled: bool) -> Iterator[Batch]:
     """Batches after whose reading the arrays of a recorded step were made, as `GraphStepper.prepare` makes them."""
     scheme = ByteScheme(50)
     reader = SentenceReader(corpus, scheme)
@@ -75,13 +73,12 @@ def prepared(corpus: EncodedCorpus, sampled: bool) -> Iterator[Batch[np.ndarray]
         arrays = layout.lay_out(batch) or []
         if sampled:
             drawn = sampler.draw(number)
-            targets_2N = np.stack([batch.forward_targets_N, batch.backward_targets_N])
-            arrays += [drawn.ids_S, drawn.log_expected_S, sampler.log_expected(targets_2N, drawn.tries)]
+            arrays += [drawn.ids_S, drawn.log_expected_S, sampler.log_expected(batch.targets_2N, drawn.tries)]
         join_arrays(arrays)
         yield batch
 
 
-def report(name: str, batches: Iterator[Batch[np.ndarray]], seconds: float) -> None:
+def report(name: str, batches: Iterator[Batch], seconds: float) -> None:
     next(batches)
     tokens = distinct = count = 0
     clock, cpu = time.perf_counter(), time.process_time()

@@ -50,12 +50,12 @@ def test_words_point_at_their_spelling(corpus, blocks):
     padded = [np.pad(block, ((0, 0), (0, 50 - block.shape[1])), constant_values=padding) for block in found]
     spelled_UC = np.concatenate(padded)
     columns = batch.distinct_UC.shape[1]
-    for rows_N, words_N in zip(words_2N, (batch.forward_words_N, batch.backward_words_N), strict=True):
+    for rows_N, words_N in zip(words_2N, batch.words_2N, strict=True):
         assert (spelled_UC[rows_N][:, :columns] == batch.distinct_UC[words_N]).all()
         assert (spelled_UC[rows_N][:, columns:] == padding).all()
     # what a convolution sees of a short word ends in a whole window of padding
     assert all((block[:, -7:] == padding).all() for block in found)
-    assert (targets_2N == np.stack([batch.forward_targets_N, batch.backward_targets_N])).all()
+    assert (targets_2N == batch.targets_2N).all()
     assert (keys_N == batch.keys_N).all()
 
 

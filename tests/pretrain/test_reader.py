@@ -22,6 +22,7 @@ from elmokit.pretrain.batches.streams import StreamReader
 from elmokit.pretrain.corpus.counting import build_alphabet
 from elmokit.pretrain.corpus.encoded import EncodedCorpus
 from elmokit.pretrain.corpus.encoding import encode_corpus
+from elmokit.pretrain.network import StepInputs
 from elmokit.text.characters import (
     ByteScheme,
     Scheme,
@@ -84,19 +85,15 @@ def rows_of(batch: Batch, words_N: np.ndarray) -> list[list[int]]:
 def read_words(batch: Batch, corpus: EncodedCorpus) -> tuple[list[list[str]], ...]:
     """Words that forward and backward read, then rows of targets as words."""
     spelled = [Bytes.spelled(ids_C) for ids_C in batch.distinct_UC]
-    words = [
-        [[spelled[i] for i in row] for row in rows_of(batch, words_N)]
-        for words_N in (batch.forward_words_N, batch.backward_words_N)
-    ]
+    words = [[[spelled[i] for i in row] for row in rows_of(batch, words_N)] for words_N in batch.words_2N]
     targets = [
-        [[corpus.vocabulary[i] for i in row] for row in rows_of(batch, targets_N)]
-        for targets_N in (batch.forward_targets_N, batch.backward_targets_N)
+        [[corpus.vocabulary[i] for i in row] for row in rows_of(batch, targets_N)] for targets_N in batch.targets_2N
     ]
     return (*words, *targets)
 
 
 def assert_equal(one: Batch, other: Batch) -> None:
-    for name in ("distinct_UC", "forward_words_N", "backward_words_N", "forward_targets_N", "backward_targets_N"):
+    for name in ("distinct_UC", "words_2N", "targets_2N"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
     np.testing.assert_array_equal(one.keys_N, other.keys_N)
     np.testing.assert_array_equal(one.row_keys_B, other.row_keys_B)
@@ -137,7 +134,7 @@ def test_batches_of_one_length_about_as_large_as_asked(corpus: EncodedCorpus) ->
 def test_order_depends_on_seed_and_epoch_only(corpus: EncodedCorpus) -> None:
     def sentences(**options) -> list[list[int]]:
         epoch = options.pop("epoch", 0)
-        return [batch.forward_targets_N.tolist() for batch in sentence_reader(corpus, **options).one_epoch(epoch)]
+        return [batch.targets_2N[0].tolist() for batch in sentence_reader(corpus, **options).one_epoch(epoch)]
 
     assert sentences() == sentences()
     assert sentences() != sentences(seed=1)
@@ -267,12 +264,7 @@ def test_ranks_share_the_batch_of_one(corpus: EncodedCorpus, make, world: int) -
         assert sorted(keys.tolist()) == whole.row_keys_B.tolist()
         together = {}
         for batch in (whole, *parts):
-            columns = (
-                batch.distinct_UC[batch.forward_words_N, 0],
-                batch.distinct_UC[batch.backward_words_N, 0],
-                batch.forward_targets_N,
-                batch.backward_targets_N,
-            )
+            columns = (*batch.distinct_UC[batch.words_2N, 0], *batch.targets_2N)
             found = dict(zip(batch.keys_N.tolist(), zip(*columns, strict=True), strict=True))
             assert len(found) == batch.num_tokens  # no key twice
             if batch is whole:
@@ -365,21 +357,19 @@ def test_columns_are_trimmed_to_what_the_convolutions_need(tmp_path: Path) -> No
     corpus = make_corpus(tmp_path, [["a"], ["b" * 9], ["c" * 47]])
     found = {}
     for batch in SentenceReader(corpus, ByteScheme(), tokens_per_batch=1, widest_filter=7).one_epoch():
-        needed = kept_columns(torch.from_numpy(ByteScheme().word_ids(corpus.words(batch.forward_targets_N[:1]))), 7)
-        found[len(corpus.words(batch.forward_targets_N[:1])[0])] = (needed, batch.distinct_UC.shape)
+        needed = kept_columns(torch.from_numpy(ByteScheme().word_ids(corpus.words(batch.targets_2N[0, :1]))), 7)
+        found[len(corpus.words(batch.targets_2N[0, :1])[0])] = (needed, batch.distinct_UC.shape)
         assert batch.distinct_UC.dtype == np.int16
     assert found == {1: (10, (64, 16)), 9: (18, (64, 24)), 47: (50, (64, 50))}
 
 
 def test_batch_as_tensors(corpus: EncodedCorpus) -> None:
     batch = next(sentence_reader(corpus))
-    moved = batch.to("cpu")
-    for name in ("distinct_UC", "forward_words_N", "backward_words_N", "forward_targets_N", "backward_targets_N"):
-        tensor = getattr(moved, name)
+    moved = StepInputs.of(batch, torch.device("cpu"))
+    tensors = {"distinct_UC": moved.blocks[0], "words_2N": moved.words_2N, "targets_2N": moved.targets_2N}
+    for name, tensor in {**tensors, "keys_N": moved.keys_N}.items():
         assert isinstance(tensor, torch.Tensor) and tensor.dtype == torch.int64
         np.testing.assert_array_equal(tensor.numpy(), getattr(batch, name))
-    np.testing.assert_array_equal(moved.keys_N.numpy(), batch.keys_N)
-    assert moved.num_tokens == batch.num_tokens
     assert moved.batch_sizes == batch.batch_sizes
 
 

@@ -61,7 +61,7 @@ class HeldOut:
         try:
             for batch in self._reader.one_epoch():
                 if batch.num_tokens:
-                    _, losses_2, _ = network(StepInputs.of(batch.to(device)), network.zero_state(batch.num_rows))
+                    _, losses_2, _ = network(StepInputs.of(batch, device), network.zero_state(batch.num_rows))
                     sums_2 += losses_2
                     tokens += batch.num_tokens
         finally:

@@ -86,7 +86,7 @@ class Stepper(ABC):
         self._seed = seed
 
     @abstractmethod
-    def prepare(self, batch: Batch[np.ndarray], number: int) -> Prepared:
+    def prepare(self, batch: Batch, number: int) -> Prepared:
         """The batch of the step of that number with all that can be known beforehand."""
 
     @abstractmethod
@@ -100,21 +100,20 @@ class Stepper(ABC):
     def _seed_of(self, number: int) -> int:
         return ((self._seed & 0xFFFFFF) << 32) + number
 
-    def _prepare_plainly(self, batch: Batch[np.ndarray], number: int) -> Prepared:
+    def _prepare_plainly(self, batch: Batch, number: int) -> Prepared:
         """The batch with the negatives of its step, the same for both directions and on all ranks."""
         if self.sampler is None:
             return Prepared(batch, number, [])
-        targets = batch if batch.num_tokens else _one_word(batch)
-        targets_2N = np.stack([targets.forward_targets_N, targets.backward_targets_N])
+        targets_2N = (batch if batch.num_tokens else _one_word(batch)).targets_2N
         drawn = self.sampler.draw(number)
         log_expected_2N = self.sampler.log_expected(targets_2N, drawn.tries)
         return Prepared(batch, number, [drawn.ids_S, drawn.log_expected_S, log_expected_2N])
 
-    def _inputs(self, batch: Batch[np.ndarray], prepared: Prepared) -> tuple[StepInputs, list[Tensor], Tensor]:
+    def _inputs(self, batch: Batch, prepared: Prepared) -> tuple[StepInputs, list[Tensor], Tensor]:
         """What a step reads, its negatives and its seed, on the device."""
         negatives = [move_to_device(array, self.device) for array in prepared.negatives]
         seed = torch.tensor(self._seed_of(prepared.number), device=self.device)
-        return StepInputs.of(batch.to(self.device)), negatives, seed
+        return StepInputs.of(batch, self.device), negatives, seed
 
     def _loss(self, negatives: Sequence[Tensor]) -> Loss | None:
         if not negatives:
@@ -146,7 +145,7 @@ class PlainStepper(Stepper):
         self.state: BilmState | None = None
         self._wrapped = nn.parallel.DistributedDataParallel(network) if world > 1 else network
 
-    def prepare(self, batch: Batch[np.ndarray], number: int) -> Prepared:
+    def prepare(self, batch: Batch, number: int) -> Prepared:
         """Draw the negatives."""
         return self._prepare_plainly(batch, number)
 
@@ -216,7 +215,7 @@ class GraphStepper(Stepper):
             parameter.grad = torch.zeros_like(parameter)  # recorded steps write to these, so they stay where they are
         self._gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
 
-    def prepare(self, batch: Batch[np.ndarray], number: int) -> Prepared:
+    def prepare(self, batch: Batch, number: int) -> Prepared:
         """Draw the negatives, and lay all that a recorded step reads out in one piece of memory."""
         plain = self._prepare_plainly(batch, number)
         is_even = batch.starts_fresh and bool(batch.num_tokens) and batch.batch_sizes[-1] == batch.num_rows
@@ -259,7 +258,7 @@ class GraphStepper(Stepper):
         torch._foreach_copy_(self._gradients[len(weights) :], gradients[len(weights) :])
         self.loss_sums_2 += losses_2
 
-    def _record(self, memory: Tensor, arrays: list[np.ndarray], batch: Batch[np.ndarray]) -> _Recording:
+    def _record(self, memory: Tensor, arrays: list[np.ndarray], batch: Batch) -> _Recording:
         scale, num_blocks = 1 / (2 * batch.global_tokens), len(self.layout.blocks)
         parts = split_memory(memory, arrays)
         state = self.network.zero_state(batch.num_rows)
@@ -290,17 +289,7 @@ def record(run: Callable[[], None], pool: Any) -> Callable[[], None]:  # noqa: A
     return graph.replay
 
 
-def _one_word(batch: Batch[np.ndarray]) -> Batch[np.ndarray]:
+def _one_word(batch: Batch) -> Batch:
     """A batch of one row with one word, for a process that has no row of its own."""
-    one = np.zeros(1, np.int64)
-    return replace(
-        batch,
-        forward_words_N=one,
-        backward_words_N=one,
-        forward_targets_N=one,
-        backward_targets_N=one,
-        keys_N=one,
-        row_keys_B=one,
-        batch_sizes=[1],
-        starts_fresh=True,
-    )
+    one, two = np.zeros(1, np.int64), np.zeros((2, 1), np.int64)
+    return replace(batch, words_2N=two, targets_2N=two, keys_N=one, row_keys_B=one, batch_sizes=[1], starts_fresh=True)

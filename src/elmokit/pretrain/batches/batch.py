@@ -1,41 +1,34 @@
 """A batch: what one training step reads and predicts, packed as the engines take it.
 
 Ids of an encoded corpus arrive from a reader; a `Batch` leaves. Each distinct word of the step stands in it once, as
-its characters (or its row), and both directions point at it, so the character CNN runs once a distinct word. Shapes
+its characters (or its row), and both directions point at it, so the character CNN runs once per distinct word. Shapes
 are rounded up a little, so that they repeat and a compiled or captured step can be used again.
 
-Shapes: U distinct words, C columns of a word, N packed tokens of a direction, B rows, V vocabulary.
+Shapes: U distinct words, C columns of a word, N packed tokens of a direction, M = 2N of both, B rows, V vocabulary.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from elmokit.devices import move_to_device
 from elmokit.errors import ConfigError
 from elmokit.nn.packing import join_ranges
 from elmokit.pretrain.corpus.encoded import BEGIN_SENTENCE, END_SENTENCE, EncodedCorpus
 from elmokit.text.characters import Scheme, WordAndCharacterScheme, WordScheme
 
-if TYPE_CHECKING:
-    import torch
-
-__all__ = ["Batch", "WordSpellings", "packed_batch"]
+__all__ = ["Batch", "WordSpellings", "pack_batch"]
 
 ROWS_TOGETHER = 64  # U is a multiple of this
 COLUMNS_TOGETHER = 8  # so is C, unless all columns are needed
 WORDS_AT_ONCE = 1 << 16
 STEP_BITS = 20  # a position's key is step * 2^20 + row: different for all tokens of a batch
 
-Array = TypeVar("Array")
-
 
 @dataclass(frozen=True)
-class Batch(Generic[Array]):
-    """What one step reads and predicts, as numpy arrays or, after `to`, as tensors.
+class Batch:
+    """What one step reads and predicts, as numpy arrays (`network.StepInputs` has them as tensors).
 
     The packed layout is that of `engines/README.md`: rows by falling length, first the first word of every row,
     then the second word of every row that has one, and so on. A backward row is packed as it is read, last word first.
@@ -43,10 +36,9 @@ class Batch(Generic[Array]):
     Attributes:
         distinct_UC: ids of the distinct words, less columns that hold padding only; past the last word come copies
             of the first.
-        forward_words_N: for each token that the forward stack reads, its row in `distinct_UC`.
-        backward_words_N: likewise for the backward stack.
-        forward_targets_N: the row of the vocabulary that comes next; a word outside it is `<UNK>`.
-        backward_targets_N: the row that comes before.
+        words_2N: for each token that the forward and the backward stack reads, its row in `distinct_UC`.
+        targets_2N: the row of the vocabulary that comes next, and for the backward stack the one that comes before; a
+            word outside the vocabulary is `<UNK>`.
         keys_N: a number for each (row of the global batch, step): what is drawn by it does not depend on who reads.
         batch_sizes: rows that read a token at each step.
         row_keys_B: which rows of the global batch these are.
@@ -55,13 +47,11 @@ class Batch(Generic[Array]):
         global_tokens: N of all ranks together.
     """
 
-    distinct_UC: Array
-    forward_words_N: Array
-    backward_words_N: Array
-    forward_targets_N: Array
-    backward_targets_N: Array
-    keys_N: Array
-    row_keys_B: Array
+    distinct_UC: np.ndarray
+    words_2N: np.ndarray
+    targets_2N: np.ndarray
+    keys_N: np.ndarray
+    row_keys_B: np.ndarray
     batch_sizes: list[int]
     starts_fresh: bool
     epoch: int
@@ -77,32 +67,8 @@ class Batch(Generic[Array]):
         """N: what each direction predicts, sentence ends included."""
         return sum(self.batch_sizes)
 
-    def to(self, device: torch.device | str) -> Batch[torch.Tensor]:
-        """The same batch as int64 tensors on a device; the copy to a GPU does not wait for it."""
-        import torch
 
-        place = torch.device(device)
-        tokens = (self.forward_words_N, self.backward_words_N, self.forward_targets_N, self.backward_targets_N)
-        forward_words_N, backward_words_N, forward_targets_N, backward_targets_N, keys_N = move_to_device(
-            np.stack([*tokens, self.keys_N]),  # type: ignore[arg-type]
-            place,
-        ).unbind()
-        return Batch(
-            move_to_device(self.distinct_UC, place).long(),  # type: ignore[arg-type]  # sent in as few bytes as it takes, and widened over there
-            forward_words_N,
-            backward_words_N,
-            forward_targets_N,
-            backward_targets_N,
-            keys_N,
-            move_to_device(self.row_keys_B, place),  # type: ignore[arg-type]
-            self.batch_sizes,
-            self.starts_fresh,
-            self.epoch,
-            self.global_tokens,
-        )
-
-
-def packed_batch(
+def pack_batch(
     spellings: WordSpellings,
     words: tuple[np.ndarray, np.ndarray],
     targets: tuple[np.ndarray, np.ndarray],
@@ -112,20 +78,17 @@ def packed_batch(
     starts_fresh: bool,
     epoch: int,
     global_tokens: int,
-) -> Batch[np.ndarray]:
+) -> Batch:
     """The batch of packed corpus ids: what (forward, backward) read, and what they are to predict."""
-    num_tokens = len(words[0])
-    distinct_UC, rows_2N = spellings.distinct(np.concatenate(words))
-    targets_2N = spellings.corpus.target_of(np.concatenate(targets)).astype(np.int64)
+    distinct_UC, rows_M = spellings.distinct(np.concatenate(words))
+    targets_M = spellings.corpus.target_of(np.concatenate(targets)).astype(np.int64)
     sizes = batch_sizes.astype(np.int64)
     row_N = join_ranges(np.zeros_like(sizes), sizes)
     keys_N = (np.repeat(np.arange(len(sizes)), sizes) << STEP_BITS) + row_keys_B[row_N]
     return Batch(
         distinct_UC,
-        rows_2N[:num_tokens],
-        rows_2N[num_tokens:],
-        targets_2N[:num_tokens],
-        targets_2N[num_tokens:],
+        rows_M.reshape(2, -1),
+        targets_M.reshape(2, -1),
         keys_N,
         row_keys_B,
         sizes.tolist(),

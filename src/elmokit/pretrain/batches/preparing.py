@@ -40,7 +40,7 @@ class Prepared(NamedTuple):
         memory: the bytes of these arrays.
     """
 
-    batch: Batch[np.ndarray]
+    batch: Batch
     number: int
     negatives: list[np.ndarray]
     arrays: list[np.ndarray] | None = None
@@ -62,7 +62,7 @@ class Layout:
     widest_filter: int
 
     @classmethod
-    def fit(cls, batches: Iterable[Batch[np.ndarray]], *, columns: int, padding_id: int, widest_filter: int) -> Layout:
+    def fit(cls, batches: Iterable[Batch], *, columns: int, padding_id: int, widest_filter: int) -> Layout:
         """The layout that batches like these fit, with a little room to spare."""
         widths = [width for width in COLUMNS if widest_filter < width < columns] + [columns]
         empty = cls(tuple((0, width) for width in widths), padding_id, widest_filter)
@@ -85,7 +85,7 @@ class Layout:
                 number_U += distinct_UC[:, width - self.widest_filter] != self.padding_id
         return number_U
 
-    def lay_out(self, batch: Batch[np.ndarray]) -> list[np.ndarray] | None:
+    def lay_out(self, batch: Batch) -> list[np.ndarray] | None:
         """The blocks, the words and targets (2, N) that point at them, and the keys; `None` if they do not fit."""
         distinct_UC = batch.distinct_UC
         order_U = self.block_of_U(distinct_UC).argsort(kind="stable")
@@ -103,9 +103,7 @@ class Layout:
             start, first_row, waiting = start + number, first_row + rows, waiting - number
         if waiting:
             return None
-        words_2N = rows_U[np.stack([batch.forward_words_N, batch.backward_words_N])]
-        targets_2N = np.stack([batch.forward_targets_N, batch.backward_targets_N]).astype(np.int32)
-        return [*blocks, words_2N, targets_2N, batch.keys_N.astype(np.int32)]
+        return [*blocks, rows_U[batch.words_2N], batch.targets_2N.astype(np.int32), batch.keys_N.astype(np.int32)]
 
 
 def join_arrays(arrays: Sequence[np.ndarray]) -> Tensor:

@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-import numpy as np
-
 from elmokit.errors import ConfigError
 from elmokit.pretrain.batches.batch import Batch, WordSpellings
 from elmokit.pretrain.corpus.encoded import EncodedCorpus
@@ -48,11 +46,11 @@ class Reader(ABC):
         self._spellings = WordSpellings(corpus, scheme, widest_filter=widest_filter)
         self._seed, self._rank, self._world = seed, rank, world
 
-    def __iter__(self) -> Iterator[Batch[np.ndarray]]:
+    def __iter__(self) -> Iterator[Batch]:
         return self
 
     @abstractmethod
-    def __next__(self) -> Batch[np.ndarray]:
+    def __next__(self) -> Batch:
         """The next batch: this rank's rows of it."""
 
     @abstractmethod
@@ -91,7 +89,7 @@ class Prefetcher(Generic[Made]):
             for batch in batches: ...
     """
 
-    def __init__(self, reader: Reader, prepare: Callable[[Batch[np.ndarray]], Made], *, depth: int = 4) -> None:
+    def __init__(self, reader: Reader, prepare: Callable[[Batch], Made], *, depth: int = 4) -> None:
         self._reader, self._to_hand_out = reader, prepare
         self._state = reader.state_dict()
         self._ahead: queue.Queue[tuple[Made | BaseException, dict[str, Any]]] = queue.Queue(depth)

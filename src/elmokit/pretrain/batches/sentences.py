@@ -12,7 +12,7 @@ import numpy as np
 
 from elmokit.errors import ConfigError
 from elmokit.nn.packing import Packing, add_boundaries, join_ranges
-from elmokit.pretrain.batches.batch import Batch, packed_batch
+from elmokit.pretrain.batches.batch import Batch, pack_batch
 from elmokit.pretrain.batches.reader import Reader
 from elmokit.pretrain.batches.shuffling import BLOCK_SENTENCES, POOL_BLOCKS, Shuffling
 from elmokit.pretrain.corpus.encoded import BEGIN_SENTENCE, END_SENTENCE, EncodedCorpus
@@ -63,7 +63,7 @@ class SentenceReader(Reader):
         self._epoch, self._num_done = 0, 0
         self._plan = self._planned(0)
 
-    def __next__(self) -> Batch[np.ndarray]:
+    def __next__(self) -> Batch:
         """The next batch: this rank's rows of it."""
         sentences_B = next(self._plan, None)
         while sentences_B is None:
@@ -73,7 +73,7 @@ class SentenceReader(Reader):
         self._num_done += 1
         return self._batch(sentences_B, self._epoch)
 
-    def one_epoch(self, epoch: int = 0) -> Iterator[Batch[np.ndarray]]:
+    def one_epoch(self, epoch: int = 0) -> Iterator[Batch]:
         """The batches of one epoch and no more, for instance of held-out text; the reader itself stays where it is."""
         return (self._batch(sentences_B, epoch) for sentences_B in self._planned(epoch))
 
@@ -137,7 +137,7 @@ class SentenceReader(Reader):
     def _lengths(self, sentences_S: np.ndarray) -> np.ndarray:
         return self.corpus.offsets[sentences_S + 1] - self.corpus.offsets[sentences_S]
 
-    def _batch(self, sentences_B: np.ndarray, epoch: int) -> Batch[np.ndarray]:
+    def _batch(self, sentences_B: np.ndarray, epoch: int) -> Batch:
         global_tokens = int(self._lengths(sentences_B).sum()) + len(sentences_B)
         row_keys_B = np.arange(self._rank, len(sentences_B), self._world)
         sentences_B = sentences_B[row_keys_B]
@@ -147,7 +147,7 @@ class SentenceReader(Reader):
         # One word less than the row has: no direction reads the boundary that it predicts last.
         packing = Packing(lengths_B + 1, begins_B)
         forward_N, backward_N = packing.places_2N
-        return packed_batch(
+        return pack_batch(
             self._spellings,
             (text_T[forward_N], text_T[backward_N + 1]),
             (text_T[forward_N + 1], text_T[backward_N]),

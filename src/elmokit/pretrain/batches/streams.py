@@ -11,7 +11,7 @@ import numpy as np
 
 from elmokit.errors import ConfigError
 from elmokit.nn.packing import join_ranges
-from elmokit.pretrain.batches.batch import Batch, packed_batch
+from elmokit.pretrain.batches.batch import Batch, pack_batch
 from elmokit.pretrain.batches.reader import Reader
 from elmokit.pretrain.batches.shuffling import BLOCK_SENTENCES, POOL_BLOCKS, SentenceQueue, Shuffling
 from elmokit.pretrain.corpus.encoded import BEGIN_SENTENCE, END_SENTENCE, EncodedCorpus
@@ -65,7 +65,7 @@ class StreamReader(Reader):
         ]
         self._streams = [_Stream(corpus, SentenceQueue(shuffling), rows) for shuffling in self._shufflings]
 
-    def __next__(self) -> Batch[np.ndarray]:
+    def __next__(self) -> Batch:
         """The next window: this rank's rows of it."""
         row_keys_B = np.arange(self._rank, self._rows, self._world)
         epoch = self._streams[0].queue.epoch
@@ -75,7 +75,7 @@ class StreamReader(Reader):
         ]
         self._num_done += 1
         (forward_N, forward_targets_N), (backward_N, backward_targets_N) = windows
-        return packed_batch(
+        return pack_batch(
             self._spellings,
             (forward_N, backward_N),
             (forward_targets_N, backward_targets_N),
