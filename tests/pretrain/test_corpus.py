@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from elmokit.errors import CheckpointError, ConfigError, InputError, OutputError
 from elmokit.pretrain.corpus import counting, encoding
-from elmokit.pretrain.corpus.counting import WordCounter, build_alphabet, most_frequent
+from elmokit.pretrain.corpus.counting import WordCounter, build_alphabet, find_most_frequent
 from elmokit.pretrain.corpus.encoded import EncodedCorpus
 from elmokit.pretrain.corpus.encoding import encode_corpus
 from elmokit.text import files as text_files
@@ -245,7 +245,7 @@ def test_memory_of_the_count_table_is_bounded(tmp_path: Path, monkeypatch: pytes
     assert largest < 100 + 40
     runs = counter.finish()
     assert sum(run.num_tokens for run in runs) == 50 * 40 * 2
-    assert len(most_frequent(runs, count=10, min_count=1)) == 10
+    assert len(find_most_frequent(runs, count=10, min_count=1)) == 10
     monkeypatch.setattr(counting, "TABLE_BYTES", 1000)
     counter = WordCounter(tmp_path, table_words=100)
     for place in range(5):

@@ -14,7 +14,7 @@ from elmokit.nn.bilm import BiLM
 from elmokit.nn.softmax import Softmax
 from elmokit.nn.word_encoder import WordEncoder
 from elmokit.pretrain.optim import muon
-from elmokit.pretrain.optim.muon import Muon, newton_schulz, shared_shapes
+from elmokit.pretrain.optim.muon import Muon, newton_schulz, share_shapes
 from elmokit.pretrain.optim.optimiser import Optimiser, clip_factor
 from elmokit.pretrain.recipes import TrainConfig, recipe_named
 
@@ -85,7 +85,7 @@ def test_padding_with_zeros_changes_nothing():
 
 def test_small_shapes_share_a_larger_one():
     shapes = [(16, 32), (48, 64), (112, 1024), *[(128, 1024)] * 36, (128, 2048), (2048, 2048)]
-    assert shared_shapes(shapes) == {
+    assert share_shapes(shapes) == {
         (16, 32): (128, 1024),
         (48, 64): (128, 1024),
         (112, 1024): (128, 1024),

@@ -38,15 +38,15 @@ class _KeyedDropout(torch.autograd.Function):
     def forward(ctx, values_NP: Tensor, keys_N: Tensor, seed: Tensor, *numbers):  # noqa: ANN001, ANN002, ANN205
         ctx.save_for_backward(keys_N, seed)
         ctx.numbers = numbers
-        return _dropped(values_NP, keys_N, seed, *numbers)
+        return _launch(values_NP, keys_N, seed, *numbers)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_values_NP: Tensor):  # noqa: ANN001, ANN205
-        return _dropped(d_values_NP, *ctx.saved_tensors, *ctx.numbers), None, None, None, None, None
+        return _launch(d_values_NP, *ctx.saved_tensors, *ctx.numbers), None, None, None, None, None
 
 
-def _dropped(values_NP: Tensor, keys_N: Tensor, seed: Tensor, place: int, threshold: int, scale: float) -> Tensor:
+def _launch(values_NP: Tensor, keys_N: Tensor, seed: Tensor, place: int, threshold: int, scale: float) -> Tensor:
     values_NP, (num_words, width) = values_NP.contiguous(), values_NP.shape
     result_NP = torch.empty_like(values_NP)
     features = triton.next_power_of_2(width)

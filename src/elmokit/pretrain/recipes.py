@@ -152,7 +152,7 @@ class TrainConfig:
 def tiny_cpu() -> TrainConfig:
     """Minutes on two CPU cores: a model small enough to watch it learn."""
     return TrainConfig(
-        model=unclipped(ElmoConfig.tiny()),
+        model=without_clipping(ElmoConfig.tiny()),
         vocabulary_size=20_000,
         tokens=3_000_000,
         tokens_per_batch=1_024,
@@ -171,7 +171,7 @@ def small() -> TrainConfig:
     Rates, dropout and plateau are those of the run of 1.1 billion words that made the bundled model. Twice these rates
     learned faster in runs of 20 million words and diverged at 377 million (LOG.md).
     """
-    model = unclipped(ElmoConfig.small())
+    model = without_clipping(ElmoConfig.small())
     return TrainConfig(
         model=model, dropout=0.05, hold=0.3, learning_rate=5e-3, muon_learning_rate=scale_muon_rate(model)
     )
@@ -182,7 +182,7 @@ def medium() -> TrainConfig:
 
     Its rates are those of `small`, Muon's scaled by the width; no long run of this size was made.
     """
-    model = unclipped(ElmoConfig.medium())
+    model = without_clipping(ElmoConfig.medium())
     return TrainConfig(model=model, output="sampled", learning_rate=5e-3, muon_learning_rate=scale_muon_rate(model))
 
 
@@ -192,7 +192,7 @@ def original() -> TrainConfig:
     Muon's rate is that of `small`, scaled by the width. At 4e-3, 3.2 times as much, a run lost 14 of 50 steps at 220
     million words to gradients that were not finite; at the rate of today no run of this size was made.
     """
-    model = unclipped(ElmoConfig.original())
+    model = without_clipping(ElmoConfig.original())
     return TrainConfig(model=model, output="sampled", learning_rate=4e-3, muon_learning_rate=scale_muon_rate(model))
 
 
@@ -231,7 +231,7 @@ def recipe_named(name: str) -> TrainConfig:
     return RECIPES[name]()
 
 
-def unclipped(model: ElmoConfig) -> ElmoConfig:
+def without_clipping(model: ElmoConfig) -> ElmoConfig:
     """The same model without clipping."""
     return dataclasses.replace(model, lstm=dataclasses.replace(model.lstm, cell_clip=None, projection_clip=None))
 

@@ -44,7 +44,7 @@ class Checkpoints:
         except (OSError, RuntimeError) as problem:  # torch reports a full disk as a RuntimeError
             raise OutputError(
                 f"{path} could not be written ({explain_failure(problem)}): the checkpoints before it are kept; "
-                "make room, and go on with the same command"
+                "make room, and continue with the same command"
             ) from problem
         for old in self._paths()[:-KEPT]:
             old.unlink()
@@ -59,7 +59,7 @@ class Checkpoints:
         except Exception as problem:
             raise CheckpointError(
                 f"{paths[-1]}: expected a checkpoint of this program, found something else "
-                f"({explain_failure(problem)}); remove the file to go on from the one before"
+                f"({explain_failure(problem)}); remove the file to continue from the one before"
             ) from problem
 
     @property

@@ -80,7 +80,7 @@ def pack_batch(
     global_tokens: int,
 ) -> Batch:
     """The batch of packed corpus ids: what (forward, backward) read, and what they are to predict."""
-    distinct_UC, rows_M = spellings.distinct(np.concatenate(words))
+    distinct_UC, rows_M = spellings.find_distinct(np.concatenate(words))
     targets_M = spellings.corpus.target_of(np.concatenate(targets)).astype(np.int64)
     sizes = batch_sizes.astype(np.int64)
     row_N = join_ranges(np.zeros_like(sizes), sizes)
@@ -113,10 +113,10 @@ class WordSpellings:
         self.corpus, self._scheme, self._widest_filter = corpus, scheme, widest_filter
         self._first_character = 1 if isinstance(scheme, WordAndCharacterScheme) else 0
         self._trims = not isinstance(scheme, WordScheme)
-        self._table_VC = self._spelled_vocabulary()
+        self._table_VC = self._spell_vocabulary()
         self._lengths_V = self._lengths(self._table_VC)
 
-    def distinct(self, ids_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def find_distinct(self, ids_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The distinct words (U, C) among these ids, and the row of each id in it (N,)."""
         size = self.corpus.vocabulary_size
         outside_N = ids_N >= size
@@ -131,9 +131,9 @@ class WordSpellings:
         rows_N[~outside_N] = places_V[inside]
         unknown, rows_N[outside_N] = np.unique(ids_N[outside_N], return_inverse=True)
         rows_N[outside_N] += len(known)
-        return self._spelled(known, unknown), rows_N
+        return self._spell(known, unknown), rows_N
 
-    def _spelled(self, known: np.ndarray, unknown: np.ndarray) -> np.ndarray:
+    def _spell(self, known: np.ndarray, unknown: np.ndarray) -> np.ndarray:
         count = len(known) + len(unknown)
         padded = max(-(-count // ROWS_TOGETHER), 1) * ROWS_TOGETHER
         spelled_UC = np.empty((padded, self._scheme.columns), self._table_VC.dtype)
@@ -155,7 +155,7 @@ class WordSpellings:
         differs_NC = ids_NC != ids_NC[:, -1:]
         return np.where(differs_NC.any(axis=1), ids_NC.shape[1] - differs_NC[:, ::-1].argmax(axis=1), 0)
 
-    def _spelled_vocabulary(self) -> np.ndarray:
+    def _spell_vocabulary(self) -> np.ndarray:
         vocabulary = self.corpus.vocabulary
         pieces = [
             self._scheme.word_ids(vocabulary[start : start + WORDS_AT_ONCE])

@@ -94,7 +94,7 @@ class Layout:
         blocks, start, first_row, waiting = [], 0, 0, 0
         for (rows, width), count in zip(self.blocks, counts, strict=True):
             waiting += count
-            number = min(waiting, rows)  # what finds no room goes on to the next, wider block
+            number = min(waiting, rows)  # what finds no room moves on to the next, wider block
             members = order_U[start : start + number]
             block_UC = np.full((rows, width), self.padding_id, distinct_UC.dtype)
             block_UC[:number, : distinct_UC.shape[1]] = distinct_UC[members, :width]

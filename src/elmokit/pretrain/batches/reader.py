@@ -33,7 +33,7 @@ class Reader(ABC):
     Attributes:
         corpus: what is read.
         scheme: of the model that reads.
-        tokens_per_epoch: predictions of one direction an epoch: words, and one sentence end each.
+        tokens_per_epoch: predictions of one direction per epoch: words, and one sentence end each.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Reader(ABC):
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there; refused if the state is of another corpus or of other settings."""
+        """Continue from there; refused if the state is of another corpus or of other settings."""
 
     def _settings(self, **others: int) -> dict[str, Any]:
         return {"corpus": self.corpus.fingerprint, "seed": self._seed, **others}
@@ -69,8 +69,8 @@ class Reader(ABC):
             if state.get("settings", {}).get(name) != value:
                 was = state.get("settings", {}).get(name)
                 raise ConfigError(
-                    f"a run goes on with the data it began with, but {name} was {was!r:.20} and is {value!r:.20} now; "
-                    "set it as it was, or start anew"
+                    f"a run continues with the data it began with, but {name} was {was!r:.20} and is {value!r:.20} "
+                    "now; set it as it was, or start anew"
                 )
 
 
@@ -123,7 +123,7 @@ class Prefetcher(Generic[Made]):
         return self._state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there; what was prepared is thrown away."""
+        """Continue from there; what was prepared is thrown away."""
         self.close()
         self._reader.load_state_dict(state)
         self._state = self._reader.state_dict()

@@ -61,31 +61,31 @@ class SentenceReader(Reader):
             corpus.num_sentences, seed, block_sentences=block_sentences, pool_blocks=pool_blocks
         )
         self._epoch, self._num_done = 0, 0
-        self._plan = self._planned(0)
+        self._plan = self._plan_epoch(0)
 
     def __next__(self) -> Batch:
         """The next batch: this rank's rows of it."""
         sentences_B = next(self._plan, None)
         while sentences_B is None:
             self._epoch, self._num_done = self._epoch + 1, 0
-            self._plan = self._planned(self._epoch)
+            self._plan = self._plan_epoch(self._epoch)
             sentences_B = next(self._plan, None)
         self._num_done += 1
         return self._batch(sentences_B, self._epoch)
 
     def one_epoch(self, epoch: int = 0) -> Iterator[Batch]:
         """The batches of one epoch and no more, for instance of held-out text; the reader itself stays where it is."""
-        return (self._batch(sentences_B, epoch) for sentences_B in self._planned(epoch))
+        return (self._batch(sentences_B, epoch) for sentences_B in self._plan_epoch(epoch))
 
     def state_dict(self) -> dict[str, Any]:
         """Where the next batch begins."""
         return {"settings": self._own_settings(), "epoch": self._epoch, "batches": self._num_done}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there. The epoch so far is planned again: some seconds for a billion words."""
+        """Continue from there. The epoch so far is planned again: some seconds for a billion words."""
         self._check(state, self._own_settings())
         self._epoch, self._num_done = state["epoch"], state["batches"]
-        self._plan = self._planned(self._epoch)
+        self._plan = self._plan_epoch(self._epoch)
         for _ in range(self._num_done):
             next(self._plan)
 
@@ -97,7 +97,7 @@ class SentenceReader(Reader):
             pool_blocks=shuffling.pool_blocks,
         )
 
-    def _planned(self, epoch: int) -> Iterator[np.ndarray]:
+    def _plan_epoch(self, epoch: int) -> Iterator[np.ndarray]:
         """For each global batch of an epoch its sentences, longest first."""
         left_over = np.empty(0, np.int64)
         for number in range(self._shuffling.num_pools):
@@ -106,13 +106,13 @@ class SentenceReader(Reader):
             lengths_S = self._lengths(sentences_S)
             order_S = lengths_S.argsort(kind="stable")
             sentences_S, lengths_S = sentences_S[order_S], lengths_S[order_S]
-            batches, left_over = self._even_batches(sentences_S, lengths_S)
+            batches, left_over = self._cut_even(sentences_S, lengths_S)
             if number == self._shuffling.num_pools - 1:
-                batches += self._ragged_batches(left_over)
+                batches += self._cut_ragged(left_over)
             for place in self._shuffling.generator(epoch, 1 + number, 0).permutation(len(batches)):
                 yield batches[place]
 
-    def _even_batches(self, sentences_S: np.ndarray, lengths_S: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    def _cut_even(self, sentences_S: np.ndarray, lengths_S: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
         """Full batches of one length each, and the sentences that fill none; sentences come sorted by length."""
         batches, left_over = [], []
         starts = np.concatenate([[0], (np.diff(lengths_S) > 0).nonzero()[0] + 1, [len(lengths_S)]])
@@ -123,7 +123,7 @@ class SentenceReader(Reader):
             left_over.append(sentences_S[full:end])
         return batches, np.concatenate(left_over)
 
-    def _ragged_batches(self, sentences_S: np.ndarray) -> list[np.ndarray]:
+    def _cut_ragged(self, sentences_S: np.ndarray) -> list[np.ndarray]:
         """Batches of sentences of neighbouring lengths; the sentences come sorted by length."""
         sentences_S = sentences_S[::-1]
         ends_S = (self._lengths(sentences_S) + 1).cumsum()

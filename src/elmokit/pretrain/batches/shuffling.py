@@ -22,7 +22,7 @@ POOL_BLOCKS = 256
 
 @dataclass(frozen=True)
 class Shuffling:
-    """A family of orders, one an epoch.
+    """A family of orders, one per epoch.
 
     Attributes:
         num_sentences: how many there are.
@@ -88,14 +88,14 @@ class SentenceQueue:
             count -= len(part)
             self.taken += len(part)
             if self.taken == len(self._sentences):
-                self._go_on()
+                self._open_next_pool()
         return np.concatenate(parts)
 
     def place(self) -> dict[str, int]:
-        """The arguments that make a queue go on from here."""
+        """The arguments that make a queue continue from here."""
         return {"epoch": self.epoch, "pool": self.pool, "taken": self.taken}
 
-    def _go_on(self) -> None:
+    def _open_next_pool(self) -> None:
         self.pool, self.taken = self.pool + 1, 0
         if self.pool == self._shuffling.num_pools:
             self.epoch, self.pool = self.epoch + 1, 0

@@ -21,10 +21,10 @@ __all__ = ["StreamReader"]
 
 
 class StreamReader(Reader):
-    """Windows of `unroll` tokens in each of `rows` rows, every row going on where it was in the window before.
+    """Windows of `unroll` tokens in each of `rows` rows, every row continuing where the window before ended.
 
     Each row is a stream of whole sentences one after the other, read and predicted as by `SentenceReader`; windows are
-    filled completely, so a sentence may go on in the next window. Whichever row needs a sentence takes the next of
+    filled completely, so a sentence may continue in the next window. Whichever row needs a sentence takes the next of
     one shuffled queue, as in bilm-tf. Forward and backward have a queue each, so they read different text.
 
     Arguments:
@@ -57,7 +57,7 @@ class StreamReader(Reader):
         super().__init__(corpus, scheme, widest_filter=widest_filter, seed=seed, rank=rank, world=world)
         if rows < world or unroll < 1:
             raise ConfigError(
-                f"expected {world} rows at least, one a rank, and a token each; but {rows} × {unroll} came"
+                f"expected {world} rows at least, one per rank, and a token each; but {rows} × {unroll} came"
             )
         self._rows, self._unroll, self._num_done = rows, unroll, 0
         self._shufflings = [
@@ -95,7 +95,7 @@ class StreamReader(Reader):
         return {"settings": self._own_settings(), "windows": self._num_done, "streams": streams}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from there."""
         self._check(state, self._own_settings())
         self._num_done = state["windows"]
         for stream, shuffling, stored in zip(self._streams, self._shufflings, state["streams"], strict=True):

@@ -24,7 +24,7 @@ import numpy as np
 
 from elmokit.errors import ConfigError
 
-__all__ = ["SPECIAL_WORDS", "SortedRun", "WordCounter", "build_alphabet", "most_frequent"]
+__all__ = ["SPECIAL_WORDS", "SortedRun", "WordCounter", "build_alphabet", "find_most_frequent"]
 
 SPECIAL_WORDS = (b"<S>", b"</S>", b"<UNK>")  # rows 0, 1 and 2 of every vocabulary, as in bilm-tf's files
 ALPHABET_SPECIALS = ("<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>")
@@ -52,7 +52,7 @@ class SortedRun(NamedTuple):
         """(R,) the provisional number of each word."""
         return np.fromfile(self.path.with_suffix(".numbers"), np.int32)
 
-    def counted(self) -> Iterator[tuple[bytes, int]]:
+    def read_counts(self) -> Iterator[tuple[bytes, int]]:
         """The words, sorted, each with its count; read piece by piece."""
         with self.path.with_suffix(".words").open("rb") as words, self.path.with_suffix(".counts").open("rb") as counts:
             for word in words:
@@ -99,19 +99,19 @@ class WordCounter:
         words, counts = sorted(self._numbers), self._counts
         numbers_R = np.fromiter(map(self._numbers.__getitem__, words), np.int32, len(words))
         run = SortedRun(self._folder / f"run{len(self._runs):06}", int(counts.sum()))
-        _write_counted(run.path, zip(words, counts[numbers_R].tolist(), strict=True))
+        _write_counts(run.path, zip(words, counts[numbers_R].tolist(), strict=True))
         numbers_R.tofile(run.path.with_suffix(".numbers"))
         self._runs.append(run)
         self._start_table()
 
 
-def most_frequent(runs: Sequence[SortedRun], *, count: int, min_count: int) -> list[bytes]:
+def find_most_frequent(runs: Sequence[SortedRun], *, count: int, min_count: int) -> list[bytes]:
     """The most frequent words of all runs, by falling count; the specials are left out.
 
     Words of equal count are sorted by their bytes, so the result depends on the text alone.
     """
     heap: list[tuple[int, int, bytes]] = []  # count, falling place in the alphabet, word: the first is the next to go
-    for place, (word, total) in enumerate(_merged(_few_runs(runs))):
+    for place, (word, total) in enumerate(_merge_runs(_reduce_runs(runs))):
         if total < min_count or (len(heap) == count and total <= heap[0][0]) or word in SPECIAL_WORDS:
             continue
         if len(heap) < count:
@@ -147,7 +147,7 @@ def build_alphabet(words_with_counts: Iterable[tuple[str, int]], max_symbols: in
     return [*ALPHABET_SPECIALS, *ordered[: max_symbols - len(ALPHABET_SPECIALS)]]
 
 
-def _few_runs(runs: Sequence[SortedRun]) -> Sequence[SortedRun]:
+def _reduce_runs(runs: Sequence[SortedRun]) -> Sequence[SortedRun]:
     """The same counts in few enough runs to open them all at once."""
     level = 0
     while len(runs) > RUNS_AT_ONCE:
@@ -155,22 +155,22 @@ def _few_runs(runs: Sequence[SortedRun]) -> Sequence[SortedRun]:
         for start in range(0, len(runs), RUNS_AT_ONCE):
             some = runs[start : start + RUNS_AT_ONCE]
             path = some[0].path.with_name(f"merged{level}-{start:06}")
-            _write_counted(path, _merged(some))
+            _write_counts(path, _merge_runs(some))
             merged.append(SortedRun(path, sum(run.num_tokens for run in some)))
         runs, level = merged, level + 1
     return runs
 
 
-def _merged(runs: Sequence[SortedRun]) -> Iterator[tuple[bytes, int]]:
+def _merge_runs(runs: Sequence[SortedRun]) -> Iterator[tuple[bytes, int]]:
     """Every word of the runs once, sorted, with its count in all of them."""
     if len(runs) == 1:
-        yield from runs[0].counted()
+        yield from runs[0].read_counts()
         return
-    for word, same in groupby(heapq.merge(*(run.counted() for run in runs)), key=itemgetter(0)):
+    for word, same in groupby(heapq.merge(*(run.read_counts() for run in runs)), key=itemgetter(0)):
         yield word, sum(count for _, count in same)
 
 
-def _write_counted(path: Path, pairs: Iterable[tuple[bytes, int]]) -> None:
+def _write_counts(path: Path, pairs: Iterable[tuple[bytes, int]]) -> None:
     with path.with_suffix(".words").open("wb") as words, path.with_suffix(".counts").open("wb") as counts:
         for word, count in pairs:
             words.write(word + b"\n")

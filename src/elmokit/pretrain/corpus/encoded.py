@@ -1,7 +1,7 @@
 """An encoded corpus: a folder of numbers that is made once (`encoding.py`) and memory-mapped ever after.
 
-    vocab.txt          V words, one a line: <S>, </S>, <UNK>, then by falling count
-    counts.bin         int64 (V): how often each occurs; <S> and </S> once a sentence, <UNK> for all words outside
+    vocab.txt          V words, one per line: <S>, </S>, <UNK>, then by falling count
+    counts.bin         int64 (V): how often each occurs; <S> and </S> once per sentence, <UNK> for all words outside
     tokens.bin         int32: the word of every token; below V a row of the vocabulary, above it a word outside
     sentences.bin      int64 (sentences + 1): where each sentence begins in tokens.bin; boundaries are not stored
     words.bin          the UTF-8 bytes of every word, those of the vocabulary first
@@ -44,7 +44,7 @@ class EncodedCorpus:
         num_sentences: sentences.
         vocabulary_size: V.
         num_words: words with an id: the vocabulary and those outside it.
-        coverage: share of the tokens that the vocabulary holds.
+        coverage: fraction of the tokens that the vocabulary holds.
         tokens: (num_tokens,) int32, memory-mapped.
         offsets: (num_sentences + 1,) int64, memory-mapped.
         counts_V: (V,) int64, how often each word of the vocabulary occurs.
@@ -64,11 +64,11 @@ class EncodedCorpus:
             self.settings = dict(header["settings"])
         except (KeyError, TypeError, ValueError) as problem:
             raise CheckpointError(f"{folder}/corpus.json: lacks a sound {problem}; encode the corpus anew") from problem
-        self.tokens = self._mapped("tokens.bin", "<i4", self.num_tokens)
-        self.offsets = self._mapped("sentences.bin", "<i8", self.num_sentences + 1)
-        self.counts_V = self._mapped("counts.bin", "<i8", self.vocabulary_size)
-        self._word_offsets = self._mapped("words.offsets.bin", "<i8", self.num_words + 1)
-        self._mapped("words.bin", "u1", int(self._word_offsets[-1]))
+        self.tokens = self._map_file("tokens.bin", "<i4", self.num_tokens)
+        self.offsets = self._map_file("sentences.bin", "<i8", self.num_sentences + 1)
+        self.counts_V = self._map_file("counts.bin", "<i8", self.vocabulary_size)
+        self._word_offsets = self._map_file("words.offsets.bin", "<i8", self.num_words + 1)
+        self._map_file("words.bin", "u1", int(self._word_offsets[-1]))
         with (folder / "words.bin").open("rb") as file:
             self._word_bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         if self.offsets[0] != 0 or self.offsets[-1] != self.num_tokens:
@@ -120,7 +120,7 @@ class EncodedCorpus:
         """What is to be predicted for these ids: the word's row, or that of <UNK>."""
         return np.where(ids_N < self.vocabulary_size, ids_N, UNKNOWN)
 
-    def _mapped(self, name: str, dtype: str, count: int) -> np.ndarray:
+    def _map_file(self, name: str, dtype: str, count: int) -> np.ndarray:
         path, wanted = self.folder / name, count * np.dtype(dtype).itemsize
         size = path.stat().st_size if path.is_file() else None
         if size != wanted:

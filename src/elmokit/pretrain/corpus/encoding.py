@@ -1,4 +1,4 @@
-"""Text, larger than memory if need be → an encoded corpus (`corpus.py`), in one pass over the text.
+"""Text, larger than memory if need be → an encoded corpus (`encoded.py`), in one pass over the text.
 
 The story: files are read in blocks (`text/files.py`), segmented in several processes (`segmenting.py`), their words
 numbered and counted in a bounded table (`counting.py`) and written as provisional numbers. When the text is at its end
@@ -25,7 +25,7 @@ from tqdm import tqdm
 from elmokit.devices import count_cores
 from elmokit.errors import ConfigError, InputError
 from elmokit.io.atomic import new_folder
-from elmokit.pretrain.corpus.counting import SPECIAL_WORDS, TABLE_WORDS, SortedRun, WordCounter, most_frequent
+from elmokit.pretrain.corpus.counting import SPECIAL_WORDS, TABLE_WORDS, SortedRun, WordCounter, find_most_frequent
 from elmokit.pretrain.corpus.encoded import BEGIN_SENTENCE, END_SENTENCE, FORMAT, FORMAT_VERSION, UNKNOWN, EncodedCorpus
 from elmokit.pretrain.corpus.segmenting import Segmenting, segment_blocks
 from elmokit.text.files import BLOCK_BYTES, TextBlock, find_files, measure_files, read_blocks
@@ -61,7 +61,7 @@ def encode_corpus(
         vocabulary_size: most words of the vocabulary, `<S>`, `</S>` and `<UNK>` included.
         min_count: a word that occurs less often is outside the vocabulary.
         vocabulary: take these words instead of counting: the training corpus's, to encode held-out text.
-        tokenised: the text has one sentence a line, words between spaces; nothing is segmented.
+        tokenised: the text has one sentence per line, words between spaces; nothing is segmented.
         segmenter: of raw text, whose lines are paragraphs; the default rules unless given. Must be picklable.
         max_sentence_words: a longer sentence is cut into pieces of so many words.
         workers: processes that segment; as many as there are cores unless given, 1 for none but this one.
@@ -69,7 +69,7 @@ def encode_corpus(
         table_words: words in memory while counting; a smaller table needs less memory and more time.
     """
     _check_numbers(vocabulary_size, min_count, max_sentence_words, workers)
-    given = None if vocabulary is None else _checked_vocabulary(vocabulary)
+    given = None if vocabulary is None else _check_vocabulary(vocabulary)
     if tokenised and segmenter is not None:
         raise ConfigError("tokenised text needs no segmenter, but one came: leave out one of the two")
     segmenting = Segmenting(None if tokenised else segmenter or RuleSegmenter(), max_sentence_words)
@@ -83,7 +83,7 @@ def encode_corpus(
             raise InputError(f"expected text, but found no words at all in {', '.join(files[:3])}")
         runs = counter.finish()
         if given is None:
-            counted = most_frequent(runs, count=vocabulary_size - len(SPECIAL_WORDS), min_count=min_count)
+            counted = find_most_frequent(runs, count=vocabulary_size - len(SPECIAL_WORDS), min_count=min_count)
             given = [*SPECIAL_WORDS, *counted]
         num_words, counts_V = _write_final(partial, runs, given)
         counts_V[[BEGIN_SENTENCE, END_SENTENCE]] += num_sentences
@@ -212,7 +212,7 @@ def _fingerprint(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _checked_vocabulary(vocabulary: Sequence[str]) -> list[bytes]:
+def _check_vocabulary(vocabulary: Sequence[str]) -> list[bytes]:
     words = [word.encode("utf-8") for word in vocabulary]
     if tuple(words[:3]) != SPECIAL_WORDS:
         raise ConfigError(f"a vocabulary begins with <S>, </S>, <UNK>, but this one begins with {list(vocabulary[:3])}")

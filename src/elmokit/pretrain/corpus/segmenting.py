@@ -38,7 +38,7 @@ BLOCKS_PER_COLLECTION = 16
 
 
 class Segmenting(NamedTuple):
-    """How text becomes sentences: by a segmenter, or with `None` one a line, its words between spaces."""
+    """How text becomes sentences: by a segmenter, or with `None` one per line, its words between spaces."""
 
     segmenter: Segmenter | None
     max_sentence_words: int
@@ -63,17 +63,22 @@ def segment_blocks(blocks: Iterable[TextBlock], segmenting: Segmenting, *, worke
     """The blocks in order, segmented by `workers` processes; 1 means in this one."""
     if workers == 1:
         for block in blocks:
-            yield _unpacked(_answer(block.data, segmenting), block)
+            yield _unpack(block, _segment(block.data, segmenting))
         return
     with _Processes(segmenting) as processes, ThreadPoolExecutor(workers, "segmenting") as threads:
         waiting: deque[tuple[TextBlock, Future[_Answer]]] = deque()
+
+        def wait_for_first() -> SegmentedBlock:
+            block, answer = waiting.popleft()
+            return _unpack(block, answer.result())
+
         try:
             for block in blocks:
                 waiting.append((block, threads.submit(processes.ask, block.data)))
                 while len(waiting) > 2 * workers:
-                    yield _received(*waiting.popleft())
+                    yield wait_for_first()
             while waiting:
-                yield _received(*waiting.popleft())
+                yield wait_for_first()
         finally:  # nothing is left to do, unless something failed: then nobody waits for the rest
             threads.shutdown(wait=False, cancel_futures=True)
             processes.end()
@@ -90,11 +95,7 @@ class _Answer(NamedTuple):
     problem: str | None = None
 
 
-def _received(block: TextBlock, answer: Future[_Answer]) -> SegmentedBlock:
-    return _unpacked(answer.result(), block)
-
-
-def _unpacked(answer: _Answer, block: TextBlock) -> SegmentedBlock:
+def _unpack(block: TextBlock, answer: _Answer) -> SegmentedBlock:
     """The answer as a segmented block; its problem as an error that names the file, the line and the byte."""
     if answer.bad_byte is not None:
         line, byte = block.first_line + block.data.count(b"\n", 0, answer.bad_byte), block.offset + answer.bad_byte
@@ -110,7 +111,7 @@ def _unpacked(answer: _Answer, block: TextBlock) -> SegmentedBlock:
     return SegmentedBlock(words, answer.counts_U, answer.ids_N, answer.lengths_S)
 
 
-def _answer(data: bytes, segmenting: Segmenting) -> _Answer:
+def _segment(data: bytes, segmenting: Segmenting) -> _Answer:
     """Segment one block."""
     try:
         text = data.decode("utf-8")
@@ -182,7 +183,7 @@ class _Processes:
         try:
             process = self._idle.get_nowait()
         except queue.Empty:
-            process = self._started()
+            process = self._start()
         assert process.stdin is not None and process.stdout is not None
         try:
             pickle.dump(data, process.stdin, protocol=5)
@@ -196,7 +197,7 @@ class _Processes:
         self._idle.put(process)
         return answer
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes]:
         code = f"import sys; sys.path[:] = {sys.path!r}; from elmokit.pretrain.corpus.segmenting import serve; serve()"
         process = subprocess.Popen(
             [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=-1
@@ -218,7 +219,7 @@ def serve() -> None:
     with suppress(EOFError, OSError):  # to Windows a broken pipe is an argument that is not valid
         for number in count(1):
             data: bytes = pickle.load(sys.stdin.buffer)
-            pickle.dump(_answer(data, segmenting), answers, protocol=5)
+            pickle.dump(_segment(data, segmenting), answers, protocol=5)
             answers.flush()
             if number % BLOCKS_PER_COLLECTION == 0:  # a foreign segmenter may make some
                 gc.collect()

@@ -116,7 +116,7 @@ class Muon(torch.optim.Optimizer):
                 _Place(number, p.shape, group["parts"], group["weight_decay"])
                 for number, (p, group) in enumerate(active)
             ]
-            shapes = shared_shapes([place.shape for place in places for _ in range(place.parts)])
+            shapes = share_shapes([place.shape for place in places for _ in range(place.parts)])
             grouped: dict[tuple[int, int], list[_Place]] = {}
             for place in places:
                 grouped.setdefault(shapes[place.shape], []).append(place)
@@ -140,7 +140,7 @@ def _orthogonal(x_BRC: Tensor, steps: int) -> Tensor:
     return x_BRC
 
 
-def shared_shapes(shapes: Sequence[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, int]]:
+def share_shapes(shapes: Sequence[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, int]]:
     """For each shape the one it is computed in: its own, or, where little is padded, the smallest other that holds it.
 
     Arguments:
@@ -212,7 +212,7 @@ class _Batch:
 
         table_B7 = self._table_of(gradients, momenta, weights)
         updates_BRC, squares_BT = kernels.mix(table_B7, self.shape, factor, is_lost, momentum)
-        x_BRC = kernels.normalised(updates_BRC, squares_BT, GPU_DTYPE)
+        x_BRC = kernels.normalise(updates_BRC, squares_BT, GPU_DTYPE)
         kernels.subtract(table_B7, _orthogonal(x_BRC, steps), self.sizes_B, self.decays_B, rate, is_lost)
 
     def _table_of(self, *tensors: Sequence[Tensor]) -> Tensor:

@@ -4,7 +4,7 @@
 `muon.py` says what is computed. Written with torch's operations, gradients and weights travel to memory and
 back two dozen times a step: clipped, chosen, mixed into the momentum, mixed with it, gathered, measured, divided, cast,
 and back. Here `mix` reads gradients and momenta where they lie and leaves the updates gathered in one tensor;
-`normalised` makes them ready for the matmuls; `subtract` moves the weights where they lie. Where that is stands in a
+`normalise` makes them ready for the matmuls; `subtract` moves the weights where they lie. Where that is stands in a
 table of addresses. Sums are in a fixed order.
 
 Shapes: B matrices of a batch, R rows, C columns, T tiles of a matrix.
@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["mix", "normalised", "subtract"]
+__all__ = ["mix", "normalise", "subtract"]
 
 NUMBERS = 2048  # of a program
 
@@ -45,7 +45,7 @@ def mix(
     return updates_BRC, squares_BT
 
 
-def normalised(updates_BRC: Tensor, squares_BT: Tensor, dtype: torch.dtype) -> Tensor:
+def normalise(updates_BRC: Tensor, squares_BT: Tensor, dtype: torch.dtype) -> Tensor:
     """The updates divided by their lengths."""
     num_matrices, tiles = squares_BT.shape
     result_BRC = torch.empty_like(updates_BRC, dtype=dtype)
