@@ -172,7 +172,8 @@ def test_mentions_wider_than_spans_are_only_missed():
     loss = model.loss(train)
     loss.backward()
     assert loss.isfinite()
-    assert all(weight.grad.isfinite().all() for weight in model.parameters() if weight.grad is not None)
+    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    assert gradients and all(gradient.isfinite().all() for gradient in gradients)
 
 
 def test_elmo_at_input_and_output_learns_its_mixes(task_elmo):
