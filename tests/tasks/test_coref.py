@@ -7,12 +7,11 @@ import torch
 
 from elmokit.errors import ConfigError
 from elmokit.tasks.base import load_task
-from elmokit.tasks.config import InputConfig, TrainingConfig
+from elmokit.tasks.config import InputConfig
 from elmokit.tasks.coref import Coref, CorefConfig, _Chosen
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.conll_coref import CorefExample, cut
 from elmokit.tasks.network.inputs import WordInputs
-from elmokit.tasks.train import train_model
 from elmokit.text.segmenters import RuleSegmenter
 
 NAMES = {"Ann": "she", "Bob": "he", "Rex": "it"}
@@ -46,13 +45,9 @@ def tiny_model(train, **settings):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("coref") / "model"
-    train, dev = documents(16, 0), documents(4, 1)
-    model = tiny_model(train)
-    training = TrainingConfig(epochs=8, batch_size=2, learning_rate=0.02)
-    results = train_model(model, train, dev, config=training, folder=folder, device="cpu")
-    return model, results, folder, dev
+def trained(train_tiny):
+    train = documents(16, 0)
+    return train_tiny(tiny_model(train), train, documents(4, 1), epochs=8, batch_size=2, learning_rate=0.02)
 
 
 def test_learns_mentions_and_their_links(trained):

@@ -7,13 +7,12 @@ import torch
 
 from elmokit.errors import ConfigError, InputError
 from elmokit.tasks.base import load_task
-from elmokit.tasks.config import InputConfig, TrainingConfig
+from elmokit.tasks.config import InputConfig
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.propbank import Frame, RolesExample
 from elmokit.tasks.network.crf import viterbi
 from elmokit.tasks.network.inputs import WordInputs
 from elmokit.tasks.roles import HighwayBiLstm, Roles, RolesConfig, score_transitions
-from elmokit.tasks.train import train_model
 from elmokit.text.segmenters import RuleSegmenter
 
 NOUNS = ["dog", "cat", "man", "bird"]
@@ -47,13 +46,9 @@ def tiny_model(train, **settings):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("roles") / "model"
-    train, dev = examples(40, 0), examples(8, 1)
-    model = tiny_model(train)
-    training = TrainingConfig(epochs=8, batch_size=5, learning_rate=0.03)
-    results = train_model(model, train, dev, config=training, folder=folder, device="cpu")
-    return model, results, folder, dev
+def trained(train_tiny):
+    train = examples(40, 0)
+    return train_tiny(tiny_model(train), train, examples(8, 1), epochs=8, batch_size=5, learning_rate=0.03)
 
 
 def test_learns_roles_and_predicates(trained):
