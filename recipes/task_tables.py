@@ -148,9 +148,9 @@ def variants_of(table: str, task: str) -> list[str]:
 
 
 def place_variant(task: str, place: str) -> str:
-    from elmokit.tasks import task_named
+    from elmokit.tasks import find_task
 
-    return WITH if task_named(SETS[task].task).Config().inputs.elmo_at == place else f"at-{place}"
+    return WITH if find_task(SETS[task].task).Config().inputs.elmo_at == place else f"at-{place}"
 
 
 def share_variant(kind: str, share: float) -> str:

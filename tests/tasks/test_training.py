@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from elmokit.errors import CheckpointError, InputError, OutputError, TrainingError
-from elmokit.tasks import TASKS, task_named
+from elmokit.tasks import TASKS, find_task
 from elmokit.tasks.base import load_task
 from elmokit.tasks.classify import Classifier, ClassifyConfig
 from elmokit.tasks.config import InputConfig, TrainingConfig
@@ -248,7 +248,7 @@ def test_folders_that_are_no_task(tmp_path, random_model):
     with pytest.raises(CheckpointError, match="missing"):
         load_task(tmp_path)
     with pytest.raises(InputError, match="expected a task, one of tag"):
-        task_named("dance")
+        find_task("dance")
     (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(OutputError, match=r"notes\.txt"):
         classifier().save(tmp_path)
@@ -274,7 +274,7 @@ def test_damage_is_noticed(tmp_path, random_model):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_keeps_the_contract(name):
-    kind = task_named(name)
+    kind = find_task(name)
     assert kind.name == name
     assert kind.Config().inputs.character_filters > 0
     assert kind.training_config.epochs >= 1

@@ -19,7 +19,7 @@ import tyro
 from elmokit.commands.base import DEFAULT_MODEL, Command, say, warn
 from elmokit.commands.settings import Setting, find_settings, make_options, replace_fields, show_value
 from elmokit.errors import ConfigError
-from elmokit.tasks import TASKS, task_named
+from elmokit.tasks import TASKS, find_task
 from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def change_task(task: str, given: Mapping[str, str], own: Iterable[str] = ()) ->
         >>> config.hidden, training.epochs
         (100, 5)
     """
-    kind = task_named(task)
+    kind = find_task(task)
     settings = {setting.name: setting for setting in find_settings(kind.Config, leaves_out=("inputs",))}
     values = {}
     for text in own:

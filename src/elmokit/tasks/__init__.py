@@ -1,6 +1,6 @@
 """Task models over word vectors and ELMo: each task is one readable file that names its class `TASK`.
 
-`task_named("tag")` imports a task when it is first asked for, so nothing here costs more than its name. `load_task`
+`find_task("tag")` imports a task when it is first asked for, so nothing here costs more than its name. `load_task`
 (in `base.py`) opens a trained one.
 """
 
@@ -14,7 +14,7 @@ from elmokit.errors import InputError
 if TYPE_CHECKING:
     from elmokit.tasks.base import TaskModel
 
-__all__ = ["TASKS", "task_named"]
+__all__ = ["TASKS", "find_task"]
 
 TASKS = {
     "tag": "a label for each word: names, chunks, parts of speech",
@@ -26,11 +26,11 @@ TASKS = {
 }
 
 
-def task_named(name: str) -> type[TaskModel]:
+def find_task(name: str) -> type[TaskModel]:
     """The class of a task.
 
     Example:
-        >>> task_named("tag").name
+        >>> find_task("tag").name
         'tag'
     """
     if name not in TASKS:

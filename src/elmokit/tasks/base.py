@@ -29,7 +29,7 @@ from elmokit.io.atomic import new_folder
 from elmokit.io.safe_tensors import read_safetensors
 from elmokit.io.text_files import read_json, read_words, write_words
 from elmokit.reading.batching import batch_by_length
-from elmokit.tasks import task_named
+from elmokit.tasks import find_task
 from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, from_values
 from elmokit.tasks.data import Example, Problems
 from elmokit.tasks.layer_store import TaskElmo, open_elmo
@@ -203,7 +203,7 @@ def load_task(
     settings = read_json(folder / "config.json")
     if settings.get("format_version") != FORMAT_VERSION or "task" not in settings:
         raise CheckpointError(f"{folder}/config.json: expected a task model that `elmo task train` wrote")
-    kind = task_named(settings["task"])
+    kind = find_task(settings["task"])
     config = from_values(kind.Config, settings["config"], "config")
     words, width = read_words(folder / "words.txt"), int(settings["vector_dim"])
     inputs = WordInputs(

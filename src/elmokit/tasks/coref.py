@@ -8,6 +8,8 @@ mentions, those without an antecedent or a successor (LitBank does, OntoNotes do
 Memory is bounded: a document of more than `max_words` is cut between sentences and each part is read on its own, so
 that no mention of one part is linked to one of another. A warning names the document.
 
+A prediction is `{"clusters": [[[int, int]]]}`: mentions as first and last word, counted over the document.
+
 Shapes: as in `mentions.py`; B sentences, W words of a sentence.
 """
 
@@ -17,7 +19,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -35,7 +37,7 @@ from elmokit.tasks.scores.coref import coreference_scores
 if TYPE_CHECKING:
     from elmokit.text.segmenters import Segmenter
 
-__all__ = ["TASK", "Coref", "CorefConfig", "CorefPrediction"]
+__all__ = ["TASK", "Coref", "CorefConfig"]
 
 log = logging.getLogger(__name__)
 
@@ -68,12 +70,6 @@ class CorefConfig(TaskConfig):
         """Reject what cannot be built."""
         check_sizes(self, "hidden", "span_dim", "max_width", "num_antecedents", "max_words", "train_words")
         check(self.spans_a_word > 0, f"spans_a_word is {self.spans_a_word}: expected a number above 0")
-
-
-class CorefPrediction(TypedDict):
-    """Clusters of mentions, each [first word, last word] counted over the document."""
-
-    clusters: list[list[list[int]]]
 
 
 class Coref(TaskModel):
@@ -133,7 +129,7 @@ class Coref(TaskModel):
         parts = [part for example in batch for _, part in cut(example, self.config.max_words)]
         return torch.stack([self._part_loss(part) for part in parts]).sum() / sum(part.num_words for part in parts)
 
-    def predict(self, batch: Sequence[CorefExample]) -> list[CorefPrediction]:
+    def predict(self, batch: Sequence[CorefExample]) -> list[dict[str, Any]]:
         """The clusters of each document."""
         predictions = []
         for example in batch:
@@ -145,10 +141,10 @@ class Coref(TaskModel):
                 for start, part in parts
                 for cluster in self._part_clusters(part)
             ]
-            predictions.append(CorefPrediction(clusters=clusters))
+            predictions.append({"clusters": clusters})
         return predictions
 
-    def scores(self, examples: Sequence[CorefExample], predictions: Sequence[CorefPrediction]) -> dict[str, float]:
+    def scores(self, examples: Sequence[CorefExample], predictions: Sequence[dict[str, Any]]) -> dict[str, float]:
         """MUC, B³, CEAFφ4 and their mean."""
         found = [
             [[(start, end) for start, end in cluster] for cluster in prediction["clusters"]]
@@ -161,7 +157,7 @@ class Coref(TaskModel):
         sentences = (tuple(word.text for word in sentence) for sentence in segmenter(texts[0]))
         return CorefExample(sentences=tuple(words for words in sentences if words), name="the text")
 
-    def show(self, example: CorefExample, prediction: CorefPrediction) -> str:
+    def show(self, example: CorefExample, prediction: dict[str, Any]) -> str:
         """A line for each cluster of several mentions: `Alice (word 1) = she (word 5)`."""
         words = [word for sentence in example.sentences for word in sentence]
         lines = [

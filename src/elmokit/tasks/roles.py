@@ -5,6 +5,9 @@ the sentence anew: an indicator beside the words' features marks its place, seve
 over both, and Viterbi finds the best tags that are well formed. Typed text does not say which words are predicates, so
 a second, small biLSTM learns that at the same time; it has no part in scores of gold predicates.
 
+A prediction is `{"words": [str], "predicates": [int], "frames": [{"predicate": int, "tags": [str]}]}`: `predicates` are
+those that the model found itself, `frames` the roles of the predicates that the example names, else of these.
+
 The original alternates eight directions with highways inside the cells; here each layer reads in both directions and
 has its highway around it, so that torch's own LSTM can run it.
 
@@ -17,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +38,7 @@ from elmokit.tasks.scores.srl import arguments, role_scores
 if TYPE_CHECKING:
     from elmokit.text.segmenters import Segmenter
 
-__all__ = ["TASK", "HighwayBiLstm", "Roles", "RolesConfig", "RolesPrediction", "score_transitions"]
+__all__ = ["TASK", "HighwayBiLstm", "Roles", "RolesConfig", "score_transitions"]
 
 OUTSIDE = "O"
 
@@ -61,25 +64,6 @@ class RolesConfig(TaskConfig):
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
         check_sizes(self, "hidden", "num_layers", "indicator_dim", "detector_hidden")
-
-
-class FramePrediction(TypedDict):
-    """A predicate's place, and a tag for each word."""
-
-    predicate: int
-    tags: list[str]
-
-
-class RolesPrediction(TypedDict):
-    """What is said of a sentence.
-
-    `predicates` are those that the model found itself; `frames` are of the predicates that the example names, else of
-    these.
-    """
-
-    words: list[str]
-    predicates: list[int]
-    frames: list[FramePrediction]
 
 
 class Roles(TaskModel):
@@ -158,14 +142,14 @@ class Roles(TaskModel):
             loss = loss + functional.cross_entropy(scores_FWT[marked.mask_BW], gold_N)
         return loss
 
-    def predict(self, batch: Sequence[RolesExample]) -> list[RolesPrediction]:
+    def predict(self, batch: Sequence[RolesExample]) -> list[dict[str, Any]]:
         """Tags for the predicates that an example names, else for those that the model finds."""
         words = self._words(batch)
         found_BW = ((self._predicate_scores(words) > 0) & words.mask_BW).cpu()
-        predictions = []
+        predictions: list[dict[str, Any]] = []
         for example, found_W in zip(batch, found_BW, strict=True):
             predicates = found_W.nonzero().flatten().tolist()
-            predictions.append(RolesPrediction(words=list(example.words), predicates=predicates, frames=[]))
+            predictions.append({"words": list(example.words), "predicates": predicates, "frames": []})
         asked = [
             (row, predicate)
             for row, example in enumerate(batch)
@@ -182,10 +166,10 @@ class Roles(TaskModel):
             paths = viterbi(scores_FWT, marked.lengths, *bars)
             for (row, predicate), path in zip(asked, paths, strict=True):
                 tags = [self.tags[tag] for tag in path]
-                predictions[row]["frames"].append(FramePrediction(predicate=predicate, tags=tags))
+                predictions[row]["frames"].append({"predicate": predicate, "tags": tags})
         return predictions
 
-    def scores(self, examples: Sequence[RolesExample], predictions: Sequence[RolesPrediction]) -> dict[str, float]:
+    def scores(self, examples: Sequence[RolesExample], predictions: Sequence[dict[str, Any]]) -> dict[str, float]:
         """Of the roles of gold predicates; and `predicate_f1`, of the predicates that the model found itself."""
         gold = [frame.tags for example in examples for frame in example.frames or ()]
         scores = role_scores(gold, [frame["tags"] for said in predictions for frame in said["frames"]])
@@ -201,7 +185,7 @@ class Roles(TaskModel):
         """A typed sentence, its predicates unknown."""
         return RolesExample(words=tuple(word.text for sentence in segmenter(texts[0]) for word in sentence))
 
-    def show(self, example: RolesExample, prediction: RolesPrediction) -> str:
+    def show(self, example: RolesExample, prediction: dict[str, Any]) -> str:
         """A line for each predicate: `chase: ARG0 [Dogs] ARG1 [cats]`."""
         words = prediction["words"]
         lines = []

@@ -32,7 +32,7 @@ from elmokit.devices import find_device
 from elmokit.errors import InputError, OutputError, TrainingError
 from elmokit.io.atomic import new_folder
 from elmokit.reading.batching import batch_by_length
-from elmokit.tasks import task_named
+from elmokit.tasks import find_task
 from elmokit.tasks.base import FILES, TaskModel
 from elmokit.tasks.config import TaskConfig, TrainingConfig
 from elmokit.tasks.data import Problems
@@ -125,7 +125,7 @@ def train(
         progress: show bars on standard error.
     """
     started = time.perf_counter()
-    kind = task_named(task)
+    kind = find_task(task)
     config, training = config or kind.Config(), training or kind.training_config
     report = report or (lambda line: None)
     destination = Path(destination)

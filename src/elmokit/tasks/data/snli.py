@@ -17,14 +17,13 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from itertools import chain
 from pathlib import Path
 
 from elmokit.errors import InputError
 from elmokit.tasks.data import Example, Problems, parse_json_lines, read_lines
 from elmokit.tasks.data.tables import QUOTED, unquote
-from elmokit.text.segmenters import RuleSegmenter
+from elmokit.text.segmenters import words
 
 __all__ = ["PairExample", "read_pairs"]
 
@@ -74,7 +73,9 @@ def read_pairs(path: str | os.PathLike[str], *, problems: Problems | None = None
         if lacks is not None:
             problems.bad_at(source, f"expected a {lacks}, found {'an empty one' if lacks in values else 'none'}")
         elif label not in NO_LABEL:
-            premise, hypothesis = (_words(values[name], is_split) for name in ("premise", "hypothesis"))
+            premise, hypothesis = (
+                (str.split if is_split else words)(values[name]) for name in ("premise", "hypothesis")
+            )
             yield PairExample(premise, hypothesis, label, source=source)
 
 
@@ -150,12 +151,3 @@ def _find_columns(found: list[str]) -> dict[str, str]:
 
 def _clean(name: str, value: str) -> str:
     return value.strip().lower() if name == "label" else value
-
-
-def _words(sentence: str, is_split: bool) -> list[str]:
-    return sentence.split() if is_split else [word.text for word in _segmenter().words(sentence)]
-
-
-@cache
-def _segmenter() -> RuleSegmenter:
-    return RuleSegmenter()
