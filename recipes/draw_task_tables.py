@@ -14,7 +14,7 @@ from pathlib import Path
 from matplotlib.patches import Patch
 from task_tables import RANDOM, SETS, SHARES, WITH, WITHOUT, scores_of, share_variant
 
-from elmokit.pictures import drawing
+from elmokit.pictures import draw_picture
 
 NAMES = {WITHOUT: "GloVe and characters", RANDOM: "+ untrained ELMo", WITH: "+ ELMo"}
 COLOURS = {WITHOUT: "#a0a0a0", RANDOM: "#edae49", WITH: "#1f5f99"}
@@ -40,7 +40,10 @@ def mean_and_spread(scores):
 
 def draw_six(found, path):
     """A panel a task, for each has its own scale: bars begin as far below the lowest as the highest is above it."""
-    with drawing(path, width=1.35 * len(found) + 0.6, height=2.9, ncols=len(found), squeeze=False) as (figure, panels):
+    with draw_picture(path, width=1.35 * len(found) + 0.6, height=2.9, ncols=len(found), squeeze=False) as (
+        figure,
+        panels,
+    ):
         for axes, (task, variants) in zip(panels[0], found.items(), strict=True):
             kinds = [kind for kind in NAMES if kind in variants]
             numbers = [mean_and_spread(scores_of(variants[kind], task, "test")) for kind in kinds]
@@ -58,7 +61,7 @@ def draw_six(found, path):
 
 
 def draw_samples(found, tasks, path):
-    with drawing(path, width=4 * len(tasks), height=3, ncols=len(tasks), squeeze=False) as (_, panels):
+    with draw_picture(path, width=4 * len(tasks), height=3, ncols=len(tasks), squeeze=False) as (_, panels):
         for axes, task in zip(panels[0], tasks, strict=True):
             for kind in (WITHOUT, WITH):
                 runs = {share: found[task].get(share_variant(kind, share), []) for share in SHARES}
@@ -78,7 +81,7 @@ def draw_epochs(found, path):
     """Score on the development set after each epoch, from all labels."""
     columns = (len(found) + 1) // 2
     grid = {"nrows": 2, "ncols": columns, "squeeze": False}
-    with drawing(path, width=2.6 * columns, height=4.6, **grid) as (_, panels):
+    with draw_picture(path, width=2.6 * columns, height=4.6, **grid) as (_, panels):
         for axes in panels.flat[len(found) :]:
             axes.axis("off")
         for axes, (task, variants) in zip(panels.flat, found.items(), strict=False):

@@ -17,7 +17,7 @@ from elmokit.errors import ConfigError
 
 __all__ = ["CharConfig", "ElmoConfig", "LstmConfig", "WordConfig"]
 
-Scheme = Literal["bytes", "unicode"]
+SchemeName = Literal["bytes", "unicode"]
 Activation = Literal["relu", "tanh"]
 
 PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
@@ -28,7 +28,7 @@ NUM_BYTE_SYMBOLS = 261  # 256 bytes, sentence begin and end, word begin and end,
 class CharConfig:
     """How the characters of a word are read: the scheme, the convolutions and the highways."""
 
-    scheme: Scheme = "bytes"
+    scheme: SchemeName = "bytes"
     """What a character is: `"bytes"` (UTF-8 bytes, as published) or `"unicode"` (a learned alphabet of characters)."""
     max_length: int = 50
     """Columns of ids per word, its two markers included (50 as published)."""
@@ -46,12 +46,13 @@ class CharConfig:
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
         object.__setattr__(self, "filters", tuple((int(w), int(k)) for w, k in self.filters))
-        _check(self.scheme in get_args(Scheme), f"characters.scheme is {self.scheme!r}: use one of {get_args(Scheme)}")
+        known = get_args(SchemeName)
+        _check(self.scheme in known, f"characters.scheme is {self.scheme!r}: use one of {known}")
         _check(
             self.activation in get_args(Activation),
             f"characters.activation is {self.activation!r}: use one of {get_args(Activation)}",
         )
-        _positive("characters", num_symbols=self.num_symbols, dim=self.dim)
+        _check_positive("characters", num_symbols=self.num_symbols, dim=self.dim)
         _check(self.max_length >= 3, f"characters.max_length is {self.max_length}: two markers and a character need 3")
         _check(
             self.scheme != "bytes" or self.num_symbols == NUM_BYTE_SYMBOLS,
@@ -74,12 +75,12 @@ class CharConfig:
 
 @dataclass(frozen=True)
 class WordConfig:
-    """A table with one vector a known word: for word-input models and, beside characters, ELMoForManyLangs.
+    """A table with one vector per known word: for word-input models and, beside characters, ELMoForManyLangs.
 
     Arguments:
         num_words: rows of the table, without the row for "no word".
         dim: width of a word vector.
-        max_length: characters of a word that are looked up, `None` for all (ELMoForManyLangs cuts at 48).
+        max_length: characters of a word by which its row is found, `None` for all (ELMoForManyLangs cuts at 48).
     """
 
     num_words: int
@@ -88,9 +89,9 @@ class WordConfig:
 
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
-        _positive("words", num_words=self.num_words, dim=self.dim)
+        _check_positive("words", num_words=self.num_words, dim=self.dim)
         if self.max_length is not None:
-            _positive("words", max_length=self.max_length)
+            _check_positive("words", max_length=self.max_length)
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class LstmConfig:
 
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
-        _positive("lstm", num_layers=self.num_layers, cell_dim=self.cell_dim, projection_dim=self.projection_dim)
+        _check_positive("lstm", num_layers=self.num_layers, cell_dim=self.cell_dim, projection_dim=self.projection_dim)
         for name in ("cell_clip", "projection_clip"):
             clip = getattr(self, name)
             _check(clip is None or clip > 0, f"lstm.{name} is {clip}: expected a number above 0, or null for none")
@@ -199,7 +200,7 @@ class ElmoConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ElmoConfig:
         """The config of such values; an unknown or missing field is a `ConfigError` that names it."""
-        parts = dict(_fields_of(cls, values, "config"))
+        parts = dict(_check_fields(cls, values, "config"))
         for name, kind in (("characters", CharConfig), ("words", WordConfig), ("lstm", LstmConfig)):
             if parts.get(name) is not None:
                 parts[name] = _build(kind, parts[name], name)
@@ -212,14 +213,14 @@ class ElmoConfig:
 
 def _build(kind: type, values: dict[str, Any], where: str) -> Any:  # noqa: ANN401
     try:
-        return kind(**_fields_of(kind, values, where))
+        return kind(**_check_fields(kind, values, where))
     except (TypeError, ValueError) as problem:
         if isinstance(problem, ConfigError):
             raise
         raise ConfigError(f"{where} of the config cannot be read: {problem}") from problem
 
 
-def _fields_of(kind: type, values: object, where: str) -> dict[str, Any]:
+def _check_fields(kind: type, values: object, where: str) -> dict[str, Any]:
     known = {each.name for each in dataclasses.fields(kind)}
     _check(isinstance(values, dict), f"{where} should be an object with the fields {sorted(known)}, found {values!r}")
     assert isinstance(values, dict)
@@ -228,7 +229,7 @@ def _fields_of(kind: type, values: object, where: str) -> dict[str, Any]:
     return values
 
 
-def _positive(where: str, **sizes: int) -> None:
+def _check_positive(where: str, **sizes: int) -> None:
     for name, size in sizes.items():
         whole = isinstance(size, int) and not isinstance(size, bool)
         _check(whole and size >= 1, f"{where}.{name} is {size!r}: expected a whole number of 1 or more")

@@ -6,7 +6,7 @@
     ├── LayerError            a layer this model does not have
     ├── InputError            text or ids that this model cannot take
     ├── OutputError           a result that cannot be written where it was asked for
-    ├── TrainingError         a training run that cannot go on (says which checkpoint is kept)
+    ├── TrainingError         a training run that cannot continue (says which checkpoint is kept)
     ├── EngineError           an engine that cannot run here (says why, and which can)
     └── MissingExtra          a framework that is not installed (says the command)
 
@@ -52,7 +52,7 @@ class OutputError(ElmoError, OSError):
 
 
 class TrainingError(ElmoError, RuntimeError):
-    """A training run that cannot go on; the message says which checkpoint is kept."""
+    """A training run that cannot continue; the message says which checkpoint is kept."""
 
 
 class EngineError(ElmoError, ValueError):

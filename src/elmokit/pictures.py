@@ -1,6 +1,6 @@
 """Pictures of results, in one plain style; matplotlib is imported when one is drawn.
 
-`drawing(path, …)` gives an empty figure and writes it at the end; an SVG of the same content has the same bytes.
+`draw_picture(path, …)` gives an empty figure and writes it at the end; an SVG of the same content has the same bytes.
 The kind of file follows from its ending.
 """
 
@@ -16,7 +16,7 @@ from elmokit.errors import MissingExtra, OutputError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["KINDS", "check_picture", "drawing"]
+__all__ = ["KINDS", "check_picture", "draw_picture"]
 
 KINDS = (".svg", ".png", ".pdf")
 
@@ -34,7 +34,7 @@ def check_picture(path: str | Path) -> None:
 
 
 @contextmanager
-def drawing(path: str | Path, *, width: float, height: float, **grid: Any) -> Iterator[tuple[Figure, Any]]:  # noqa: ANN401
+def draw_picture(path: str | Path, *, width: float, height: float, **grid: Any) -> Iterator[tuple[Figure, Any]]:  # noqa: ANN401
     """A figure and its axes, written to `path` at the end.
 
     Arguments:

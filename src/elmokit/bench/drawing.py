@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmokit.bench.growth import QUESTIONS
-from elmokit.pictures import drawing
+from elmokit.pictures import draw_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +29,7 @@ def draw_growth(result: dict[str, Any], path: Path) -> None:
         path: of the picture.
     """
     growth = result["growth"]
-    with drawing(path, width=12, height=6.4, nrows=2, ncols=3) as (figure, panels):
+    with draw_picture(path, width=12, height=6.4, nrows=2, ncols=3) as (figure, panels):
         for panel, (question, points) in zip(panels.flat, growth["points"].items(), strict=False):
             _draw_question(panel, question, points)
         last = figure.axes[-1]

@@ -99,12 +99,15 @@ def _table(numbers: Sequence[int], vectors: Sequence[np.ndarray]) -> list[str]:
 
 def _draw(path: Path, sentences: Sequence[str], vectors: Sequence[np.ndarray]) -> None:
     """A square a layer; the darker a field, the more alike the word is in those two sentences."""
-    from elmokit.pictures import drawing
+    from elmokit.pictures import draw_picture
 
     count, num_layers = len(vectors), len(vectors[0])
     side = 0.42 * count + 0.5
     longest = max(map(len, sentences))
-    with drawing(path, width=side * num_layers + 0.075 * longest, height=side + 0.3, ncols=num_layers) as (_, squares):
+    with draw_picture(path, width=side * num_layers + 0.075 * longest, height=side + 0.3, ncols=num_layers) as (
+        _,
+        squares,
+    ):
         for layer, axes in enumerate(squares):
             table = [[_cosine(a[layer], b[layer]) for b in vectors] for a in vectors]
             axes.imshow(table, cmap="Blues", vmin=min(0.0, *map(min, table)), vmax=1.15)

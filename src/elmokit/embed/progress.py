@@ -1,7 +1,6 @@
-"""How far a whole-file job has come: what its `progress` callback is told after every batch.
+"""How far a whole-file job has come: what its `progress` callback receives after every batch.
 
-Arrives: the segments of a job as they begin and end. Leaves: `Progress` values, with speed and time left, for whoever
-asked to be told.
+Arrives: the segments of a job as they begin and end. Leaves: `Progress` values, with speed and time left.
 """
 
 from __future__ import annotations

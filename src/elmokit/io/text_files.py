@@ -46,12 +46,12 @@ def read_json_words(path: Path) -> list[str]:
 
 
 def read_words(path: Path, *, strips: bool = False) -> list[str]:
-    """The lines of a word list, `.gz` or not; `strips` takes blanks off their ends, as bilm-tf does."""
+    """The lines of a word list, packed or not; `strips` takes blanks off their ends, as bilm-tf does."""
+    with open_text(path, error=CheckpointError) as (file, _):
+        data = file.read(LARGEST_LIST + 1)
+    if len(data) > LARGEST_LIST:
+        raise CheckpointError(f"{path}: a list of words should be below {LARGEST_LIST // 2**20} MiB, found more")
     try:
-        with open_text(path, error=CheckpointError) as (file, _):
-            data = file.read(LARGEST_LIST + 1)
-        if len(data) > LARGEST_LIST:
-            raise CheckpointError(f"{path}: a list of words should be below {LARGEST_LIST // 2**20} MiB, found more")
         text = data.decode("utf-8")
     except UnicodeDecodeError as problem:
         raise CheckpointError(f"{path}: expected UTF-8 text, found byte {problem.start} to be none") from problem

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.errors import OutputError
 from elmokit.io.atomic import replace_text
-from elmokit.pictures import drawing
+from elmokit.pictures import draw_picture
 from elmokit.version import describe_version
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def draw(report: Report, path: Path, *, columns: list[str] | None = None) -> Non
     else:
         columns = columns or report.columns
         height = 1 + len(report.rows) * max(0.34, 0.2 * len(columns))
-        with drawing(path, width=8, height=height) as (_, axes):
+        with draw_picture(path, width=8, height=height) as (_, axes):
             _draw_bars(axes, report, columns)
 
 
@@ -148,7 +148,7 @@ def _draw_squares(report: Report, path: Path) -> None:
     height = 1.1 + 0.5 * (len(report.columns) - 1)
     ratios = {"width_ratios": [len(names) for names in panels.values()]}
     grid = {"ncols": len(panels), "sharey": True, "squeeze": False, "gridspec_kw": ratios}
-    with drawing(path, width=2.2 + 0.75 * len(report.rows), height=height, **grid) as (figure, squares):
+    with draw_picture(path, width=2.2 + 0.75 * len(report.rows), height=height, **grid) as (figure, squares):
         for axes, (place, names) in zip(squares[0], panels.items(), strict=True):
             _draw_panel(axes, report, names)
             axes.set_title(f"ELMo at the {place}" if place in ("input", "output") else place, fontsize=9)

@@ -1,7 +1,7 @@
 """What every reader of labelled files shares: their lines with their numbers, and what happens to bad ones.
 
 A path arrives at a reader; what it holds leaves. What cannot be used goes to `Problems`, which either stops with an
-error that names the place, or counts and goes on (`--skip-bad`).
+error that names the place, or counts it and continues (`--skip-bad`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Problems:
     """What is done about input that cannot be used.
 
     Arguments:
-        skips: count it and go on, instead of stopping at the first.
+        skips: count it and continue, instead of stopping at the first.
 
     Example:
         >>> problems = Problems(skips=True)

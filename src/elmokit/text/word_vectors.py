@@ -89,7 +89,7 @@ def read_width(source: str | os.PathLike[str] | Any) -> int:  # noqa: ANN401
 
 
 @dataclass(frozen=True)
-class _Line:
+class _VectorLine:
     """One line of a file: read only as far as it is asked about."""
 
     text: bytes
@@ -127,7 +127,7 @@ class _Line:
         )
 
 
-def _read_lines(path: Path) -> Iterator[_Line]:
+def _read_lines(path: Path) -> Iterator[_VectorLine]:
     """The lines with a vector; they must be as many as the header says, where there is one."""
     count, promised, width = 0, None, None
     for number, text in _number_lines(path):
@@ -144,7 +144,7 @@ def _read_lines(path: Path) -> Iterator[_Line]:
                     f"{path}:{number}: expected a word and its numbers, found {text[:60]!r}; is this a file of vectors?"
                 )
         count += 1
-        yield _Line(text, width, path, number)
+        yield _VectorLine(text, width, path, number)
     if promised is not None and count != promised:
         raise CheckpointError(f"{path}: its first line promises {promised:,} words, found {count:,}; fetch it anew")
     if not count:
