@@ -25,7 +25,6 @@ import time
 
 import torch
 
-from elmokit.bench import device as device_bench
 from elmokit.engines import Clips, LayerState, LstmpWeights, Recurrence, engine_named
 
 # Rounding to 8 or 11 bits at every step; in float32 the order of sums, and products of TF32 where cuDNN takes them.
@@ -129,9 +128,19 @@ def check_all(device, small):
 
 
 def recorded(run):
-    """The same as one launch; `None` where it cannot be recorded."""
+    """The same as one launch, a CUDA graph; `None` where it cannot be recorded.
+
+    Nothing that `run` computed before with gradients may be alive: autograd keeps the nodes of its leaves, and with
+    them the stream they were made on, which would be drawn into the recording and spoil it.
+    """
+    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    side.wait_stream(torch.cuda.current_stream())
     try:
-        return device_bench.recorded(run)
+        with torch.cuda.stream(side):  # left also when recording fails, which `torch.cuda.graph` by itself does not do
+            run()
+            with torch.cuda.graph(graph, stream=side):
+                run()
+        return graph.replay
     except RuntimeError as error:
         print(f"not recorded: {str(error).splitlines()[0]}")
         return None
@@ -150,12 +159,23 @@ def constants(module, changes):
             setattr(module, name, value)
 
 
+def library_lstm(width, cell_dim, dtype, device):
+    """The LSTM of torch, both directions; on a GPU its weights lie in one piece, else cuDNN copies them at every call.
+
+    torch sees to that by itself but for bfloat16, of which `flatten_parameters` does not know that cuDNN takes it.
+    """
+    lstm = torch.nn.LSTM(width, cell_dim, proj_size=width, bidirectional=True, device=device, dtype=dtype)
+    torch.backends.cudnn.CUDNN_TENSOR_DTYPES.add(torch.bfloat16)
+    lstm.flatten_parameters()
+    return lstm
+
+
 def layer(name, rows, words, shape, dtype, device):
     """A function that runs one layer in both directions, and what it is differentiated by."""
     sizes = [rows] * words
     problem = recurrences(sizes, rows, *shape, dtype, device, spread=0.5)
     if name == "nn.LSTM":
-        lstm = device_bench.library_lstm(*shape, dtype, device)
+        lstm = library_lstm(*shape, dtype, device)
         inputs = problem[0].inputs_ND.view(words, rows, shape[0]).requires_grad_()
         return lambda: [lstm(inputs)[0]], [inputs, *lstm.parameters()]
     clips = FREE if name == "cudnn" else USUAL

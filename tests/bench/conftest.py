@@ -38,6 +38,6 @@ def near(monkeypatch) -> type[Near]:
     monkeypatch.setattr(growth, "LENGTHS", (5,))
     monkeypatch.setattr(growth, "SHARES", (0.5, 1.0))
     monkeypatch.setattr(growth, "WORDS_A_POINT", 40)
-    monkeypatch.setattr("elmokit.bench.rates.SHAPES", ((8, 8, 32),))
-    monkeypatch.setattr("elmokit.bench.rates.SECONDS", 0.001)
+    monkeypatch.setattr("elmokit.bench.floors.SHAPES", ((8, 8, 32),))
+    monkeypatch.setattr("elmokit.bench.floors.SECONDS", 0.001)
     return Near

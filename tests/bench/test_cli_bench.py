@@ -1,9 +1,6 @@
-"""`elmo bench` and `python -m elmokit.bench` as commands, with a process of their own for elmokit."""
+"""`elmo bench` as a command, with a process of its own for elmokit."""
 
 from __future__ import annotations
-
-import subprocess
-import sys
 
 from elmokit.cli import main
 
@@ -23,11 +20,3 @@ def test_bad_options_are_one_line(capsys, tmp_path):
     assert capsys.readouterr().err == ("elmo: asked for the size 'huge': use one of tiny, small, medium, original\n")
     assert main(["bench", "--text", str(tmp_path / "nothing.txt")]) == 2
     assert "nothing.txt" in capsys.readouterr().err
-
-
-def test_the_module_says_the_same(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "elmokit.bench", "--runs", "0"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert done.stderr == "elmo: asked for 0 runs: expected 1 or more\n"

@@ -8,16 +8,15 @@ import statistics
 
 import pytest
 
-from elmokit.bench.arguments import Options
 from elmokit.bench.child import PeerError
 from elmokit.bench.contest import Contestant, take_turns, texts_for
-from elmokit.bench.device import measured_on_device
-from elmokit.bench.drawing import draw_growth
-from elmokit.bench.measuring import Models, measured
+from elmokit.bench.device import measure_on_device
+from elmokit.bench.growth import draw_growth
+from elmokit.bench.measuring import Models, measure
 from elmokit.bench.plan import PEERS, Plan
 from elmokit.bench.report import markdown, milliseconds_of, rate_of, spread_of
-from elmokit.bench.running import run_bench
-from elmokit.bench.texts import sampled_text
+from elmokit.bench.texts import sample_text
+from elmokit.commands.bench import Bench
 from elmokit.errors import InputError, MissingExtra
 
 RECORD = {"size": "tiny", "batch_size": 2, "words": [10, 20, 30], "waited": 0.0}
@@ -69,7 +68,7 @@ def test_figures_of_a_busy_machine_are_marked():
 def test_the_same_page_comes_from_the_json(near, tmp_path):
     plan = Plan(sizes=("tiny",), batch_sizes=(1, 4), runs=2, growth_sizes=("tiny",))
     told = []
-    found = measured(plan, told.append)
+    found = measure(plan, told.append)
     assert json.loads(json.dumps(found)) == found
     page = markdown(found)
     assert "tiny, batches of 4: run 2 of 2" in told
@@ -77,7 +76,7 @@ def test_the_same_page_comes_from_the_json(near, tmp_path):
         assert len(cells(page, title)) == 2
     assert {each["words"][0] for each in found["records"] if each["batch_size"] == 1} == {8 * 20}
     assert all(each["words_per_second"] > 0 for each in found["floors"])
-    assert re.search(r"32 sentences of 20 words a batch", page)
+    assert re.search(r"32 sentences of 20 words per batch", page)
     assert [point["x"] for point in found["growth"]["points"]["batch"]] == [1, 2]
     assert cells(page, "words/s")
     assert "elmokit float32, elmokit float32, no cache" in page
@@ -87,7 +86,7 @@ def test_the_same_page_comes_from_the_json(near, tmp_path):
 def test_who_reads_the_same_weights_is_held_against_us(near):
     """The stand-in answers for AllenNLP with our own code, so the difference is 0."""
     peers = (PEERS["allennlp"], PEERS["minilm"])
-    found = measured(Plan(peers=peers, sizes=("tiny",), batch_sizes=(2,), runs=1, grows=False), lambda text: None)
+    found = measure(Plan(peers=peers, sizes=("tiny",), batch_sizes=(2,), runs=1, grows=False), lambda text: None)
     differences = {each["contestant"]: each["largest_difference"] for each in found["agreement"]}
     assert differences["AllenNLP"] == 0.0
     assert "MiniLM-L6 (transformers)" not in differences
@@ -98,7 +97,7 @@ def test_who_reads_the_same_weights_is_held_against_us(near):
 
 def test_who_cannot_take_part_is_named(near, monkeypatch):
     monkeypatch.setattr("elmokit.bench.contest.OURS", {"float32": {}, "int4": {"precision": "int4"}})
-    found = measured(Plan(sizes=("tiny",), batch_sizes=(2,), runs=1, grows=False), lambda text: None)
+    found = measure(Plan(sizes=("tiny",), batch_sizes=(2,), runs=1, grows=False), lambda text: None)
     assert found["notes"][0].startswith("elmokit int4, tiny: left out. EngineError")
     assert "## Left out" in markdown(found)
 
@@ -116,7 +115,7 @@ def test_who_breaks_down_is_named_and_the_others_go_on(near, tmp_path):
     for each in (ours, other):
         each.child.ask("load", name="m", settings={"model": str(folder)})
     plan = Plan(batch_sizes=(1, 2), runs=1)
-    texts = texts_for(plan, "tiny", sampled_text(200))
+    texts = texts_for(plan, "tiny", sample_text(200))
     records = take_turns([ours, other], plan, "tiny", texts, notes, lambda text: None)
     assert [(each["contestant"], each["batch_size"]) for each in records] == [
         ("elmokit float32", 1), ("AllenNLP", 1), ("elmokit float32", 2),
@@ -128,25 +127,25 @@ def test_who_breaks_down_is_named_and_the_others_go_on(near, tmp_path):
 
 def test_runs_never_share_a_sentence():
     plan = Plan(batch_sizes=(1, 4, 128), runs=3)
-    texts = texts_for(plan, "small", sampled_text(2000))
+    texts = texts_for(plan, "small", sample_text(2000))
     assert {size: [len(run) for run in runs] for size, runs in texts.items()} == {
         1: [2, 8, 8, 8],
         4: [4, 64, 64, 64],
         128: [32, 128, 128, 128],
     }
     with pytest.raises(InputError, match="too short"):
-        texts_for(plan, "small", sampled_text(100))
-    assert len(texts_for(plan, "original", sampled_text(2000))[4][1]) == 32
+        texts_for(plan, "small", sample_text(100))
+    assert len(texts_for(plan, "original", sample_text(2000))[4][1]) == 32
 
 
 def test_results_are_written(near, tmp_path, capsys):
-    options = Options(sizes=("tiny",), runs=1, threads=1, quick=True, output=tmp_path / "today", picture="svg")
-    page = run_bench(options)
-    assert (tmp_path / "today.md").read_text(encoding="utf-8").startswith(page)
+    Bench(sizes=("tiny",), runs=1, threads=1, quick=True, output=tmp_path / "today", picture="svg").run()
+    shown = capsys.readouterr()
+    assert (tmp_path / "today.md").read_text(encoding="utf-8").startswith(shown.out)
     assert json.loads((tmp_path / "today.json").read_text(encoding="utf-8"))["minutes"] >= 0
-    assert "growth: cores" in capsys.readouterr().err
+    assert "growth: cores" in shown.err
     with pytest.raises(InputError, match="no such folder"):
-        run_bench(Options(output=tmp_path / "nowhere" / "today"))
+        Bench(output=tmp_path / "nowhere" / "today").run()
 
 
 def test_the_growth_is_drawn(tmp_path):
@@ -166,54 +165,45 @@ def test_without_matplotlib_the_command_that_installs_it_is_named(monkeypatch, t
         draw_growth(result(growth={}), tmp_path / "growth.svg")
 
 
-@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
-def test_a_gpu_is_rehearsed(capsys):
+def test_a_gpu_is_rehearsed():
     kept = []
-    found = measured_on_device(
+    found = measure_on_device(
         "cpu",
-        sizes=("tiny",),
+        sizes=("tiny", "tiny"),
         runs=1,
         quick=True,
         say=lambda text: None,
         keep=lambda result: kept.append(markdown(result)),
     )
     page = markdown(found)
-    assert len(kept) == 4
+    assert len(kept) == 2
     assert kept[-1] == page
-    assert "Training" not in kept[1]
-    assert [table["title"].split(",")[0] for table in found["device"]] == [
-        "Ids to all layers", "One layer", "Training",
-    ]  # fmt: skip
-    figures = [cells(page, f"tiny, {output} softmax")[0] for output in ("sampled", "full")]
-    assert all(int(figure.replace(",", "")) > 0 for figure in figures)
-    assert "The model is in" not in "".join(capsys.readouterr())
+    assert kept[0].count("| tiny, float32 |") == 1
+    assert [table["title"] for table in found["device"]] == ["Ids to all layers"]
+    engine, rate = cells(page, "tiny, float32")
+    assert engine and int(rate.replace(",", "")) > 0
+    assert "--sizes tiny tiny --runs 1 --quick" in page
 
 
-@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 def test_a_gpu_job_that_is_killed_leaves_what_it_has(tmp_path, monkeypatch):
-    def killed(asked):
-        raise KeyboardInterrupt
+    seconds = iter([1.0])  # of the first line; the second never gets any
 
-    monkeypatch.setattr("elmokit.bench.device._engines", killed)
-    options = Options(device="cpu:0", sizes=("tiny",), runs=1, quick=True, output=tmp_path / "gpu")
+    def time_once(*_):
+        try:
+            return next(seconds)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    monkeypatch.setattr("elmokit.bench.device._seconds", time_once)
     with pytest.raises(KeyboardInterrupt):
-        run_bench(options)
+        Bench(device="cpu:0", sizes=("tiny", "tiny"), runs=1, quick=True, output=tmp_path / "gpu").run()
     assert len(cells((tmp_path / "gpu.md").read_text(encoding="utf-8"), "tiny, float32")) == 2
     tables = json.loads((tmp_path / "gpu.json").read_text(encoding="utf-8"))["device"]
-    assert [table["title"] for table in tables] == ["Ids to all layers"]
+    assert [len(table["rows"]) for table in tables] == [1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gpu.json", "gpu.md"]
-
-
-@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
-def test_a_gpu_measures_the_parts_that_were_asked_for():
-    options = Options(device="cpu:0", sizes=("tiny",), runs=1, quick=True, parts=("engines",))
-    page = run_bench(options)
-    assert "One layer" in page
-    assert "Training" not in page
-    assert "--parts engines --quick" in page
 
 
 def test_a_gpu_that_is_not_there(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(InputError, match="torch finds no GPU here"):
-        run_bench(Options(device="cuda"))
+        Bench(device="cuda").run()

@@ -1,4 +1,4 @@
-"""Plans that cannot be wrong, peers that can be found, and the options of the command without tyro."""
+"""Plans that cannot be wrong, peers that can be found, and how options become a plan."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
-from elmokit.bench.arguments import Options, parsed
 from elmokit.bench.machine import command_of, machine_facts
-from elmokit.bench.plan import PEERS, Plan, found_peers
+from elmokit.bench.plan import PEERS, Plan, find_peers
+from elmokit.cli import parse_arguments
+from elmokit.commands.bench import Bench
 from elmokit.devices import count_cores
 from elmokit.errors import InputError
 
@@ -33,7 +34,7 @@ def test_weights_must_be_there(tmp_path):
     with pytest.raises(InputError, match="expected a folder with options.json and an hdf5 file for small"):
         Plan(weights=(("small", tmp_path),))
     with pytest.raises(InputError, match="expected SIZE=FOLDER"):
-        Options(weights=("small",)).plan()
+        Bench(weights=("small",)).plan()
 
 
 @pytest.mark.parametrize(
@@ -48,33 +49,34 @@ def test_weights_must_be_there(tmp_path):
 def test_peers_that_cannot_be(named, setups, complaint, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=complaint):
-        found_peers(named, setups)
+        find_peers(named, setups)
 
 
 def test_peers_are_found_here_or_where_they_are_named(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if name == "simple_elmo" else None)
-    found = {peer.name: peer for peer in found_peers([f"bert={sys.executable}"], [f"simple_elmo={__file__}"])}
+    found = {peer.name: peer for peer in find_peers([f"bert={sys.executable}"], [f"simple_elmo={__file__}"])}
     assert set(found) == {"bert", "simple_elmo"}
     assert found["simple_elmo"].python == sys.executable
     assert str(found["simple_elmo"].setup) == __file__
 
 
 def test_options_become_a_plan(tmp_path):
-    options = parsed(["--sizes", "tiny", "--runs", "3", "--parts", "growth", "--batch-sizes", "1", "4", "--quick"])
+    asked = "bench --sizes tiny --runs 3 --parts growth --batch-sizes 1 4 --quick"
+    options = parse_arguments(asked.split())
+    assert isinstance(options, Bench)
     plan = options.plan()
     assert (plan.sizes, plan.compares, plan.grows, plan.peers) == (("tiny",), False, True, ())
     assert plan.runs < 3
     assert plan.threads == count_cores()
     assert options.output is None
-    assert parsed(["--runs", "3"]).plan().batch_sizes == (1, 32, 128)
+    assert Bench(runs=3).plan().batch_sizes == (1, 32, 128)
 
 
-def test_parts_belong_to_a_device():
-    assert Options().chosen_parts() == ("table", "growth")
-    assert Options(device="cuda").chosen_parts() == ("layers", "engines", "training")
-    assert Options(device="cuda", parts=("training", "layers")).chosen_parts() == ("layers", "training")
-    with pytest.raises(InputError, match="the part 'growth' on cuda: use one of layers, engines, training"):
-        Options(device="cuda", parts=("growth",)).chosen_parts()
+def test_parts_belong_to_a_cpu():
+    plan = Bench().plan()
+    assert (plan.compares, plan.grows) == (True, True)
+    with pytest.raises(InputError, match="--parts is for a CPU"):
+        Bench(device="cuda", parts=("growth",)).run()
 
 
 def test_a_result_names_its_command_and_no_path(tmp_path):

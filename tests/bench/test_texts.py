@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmokit.bench.texts import distinct_words, read_text, sampled_text
+from elmokit.bench.texts import distinct_words, read_text, sample_text
 from elmokit.errors import InputError
 
-SAMPLED = sampled_text(30)
+SAMPLED = sample_text(30)
 
 
 def test_no_sentence_is_handed_out_twice(tmp_path):
@@ -40,15 +40,15 @@ def test_sentences_are_cut_to_the_length_asked_for(count, num_words):
     assert [word for words in found for word in words] == flat[: count * num_words]
 
 
-def test_sampled_text_is_the_same_every_time_and_says_what_it_is():
-    assert sampled_text(20).sentences == sampled_text(20).sentences
-    assert "Zipf" in sampled_text(20).description
-    counts = [word for sentence in sampled_text(500).sentences for word in sentence]
+def test_sample_text_is_the_same_every_time_and_says_what_it_is():
+    assert sample_text(20).sentences == sample_text(20).sentences
+    assert "Zipf" in sample_text(20).description
+    counts = [word for sentence in sample_text(500).sentences for word in sentence]
     assert counts.count("the") > counts.count("table") > 0
 
 
 def test_words_run_out_and_are_joined():
-    text = sampled_text(3)
+    text = sample_text(3)
     own = {word for sentence in text.sentences for word in sentence}
     found = distinct_words(text, len(own) + 50)
     assert len(set(found)) == len(own) + 50

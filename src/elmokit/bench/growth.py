@@ -1,29 +1,34 @@
-"""How the cost of elmokit grows: words a second against batch, sentence length, distinct words, cores and model size.
+"""How the cost of elmokit grows: words per second against batch, sentence length, distinct words, cores and model size.
 
 A size, a text and the folders of models arrive; for each question a list of points leaves. Every point is the median of
 a few runs that begin without word vectors, after one run that is not counted. Where nothing else is asked, 32
-sentences of 20 words go together, so the questions meet in one point.
+sentences of 20 words go together, so the questions meet in one point. `draw_growth` makes one picture of it, with a
+panel for each question; it needs matplotlib (`pip install 'elmokit[viz]'`), and the tables tell the same without it.
 """
 
 from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elmokit.bench.child import Child
 from elmokit.bench.plan import Plan
 from elmokit.bench.texts import Text, distinct_words
 from elmokit.devices import count_cores
+from elmokit.pictures import draw_picture
 
-__all__ = ["QUESTIONS", "measured_growth"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["QUESTIONS", "draw_growth", "measure_growth"]
 
 QUESTIONS = {
-    "batch": "sentences a batch",
-    "length": "words a sentence",
-    "distinct": "share of distinct words",
+    "batch": "sentences per batch",
+    "length": "words per sentence",
+    "distinct": "fraction of distinct words",
     "cores": "cores",
     "size": "million parameters",
 }
@@ -31,12 +36,14 @@ BATCHES, LENGTHS, SHARES = (1, 2, 4, 8, 16, 32, 64, 128, 256), (5, 10, 20, 40, 8
 ROWS, WORDS = 32, 20
 WORDS_A_POINT = 1280
 REPEATS = 3
+LOGARITHMIC = ("batch", "length", "size")
+BLUE, GREY = "#1f5f99", "#666666"
 
 Say = Callable[[str], None]
 Sentences = list[list[str]]
 
 
-def measured_growth(plan: Plan, text: Text, folder: Callable[[str], Path], say: Say) -> dict[str, Any]:
+def measure_growth(plan: Plan, text: Text, folder: Callable[[str], Path], say: Say) -> dict[str, Any]:
     """Points of every question, each `{"x": …, "words_per_second": …}`; all but the last for the plan's first size."""
     size, threads = plan.sizes[0], plan.threads
     found: dict[str, Any] = {"size": size, "threads": threads, "points": {}}
@@ -91,3 +98,56 @@ def _repeating(text: Text, share: float) -> Sentences:
     flat = [words[place % len(words)] for place in range(WORDS_A_POINT)]
     random.Random(0).shuffle(flat)
     return [flat[start : start + WORDS] for start in range(0, WORDS_A_POINT, WORDS)]
+
+
+def draw_growth(result: dict[str, Any], path: Path) -> None:
+    """Draw the growth of a result into a file; its suffix says which kind (.svg, .png, .pdf).
+
+    Arguments:
+        result: of `measure`, with `growth`.
+        path: of the picture.
+    """
+    growth = result["growth"]
+    with draw_picture(path, width=12, height=6.4, nrows=2, ncols=3) as (figure, panels):
+        for panel, (question, points) in zip(panels.flat, growth["points"].items(), strict=False):
+            _draw_question(panel, question, points)
+        last = figure.axes[-1]
+        last.axis("off")
+        last.text(0, 1, _caption(result), va="top", color=GREY)
+        figure.suptitle(f"elmokit, {growth['size']} model: how the cost of a word grows", x=0.01, ha="left")
+
+
+def _draw_question(panel: Axes, question: str, points: Sequence[dict[str, Any]]) -> None:
+    places, rates = [point["x"] for point in points], [point["words_per_second"] for point in points]
+    panel.plot(places, rates, color=BLUE, marker="o", markersize=4, linewidth=1.5)
+    panel.set_xlabel(QUESTIONS[question])
+    panel.set_ylabel("words/s")
+    if question in LOGARITHMIC:
+        panel.set_xscale("log", base=10 if question == "size" else 2)
+    if question == "size":
+        panel.set_yscale("log")
+        panel.xaxis.set_major_formatter("{x:g}")
+        panel.yaxis.set_major_formatter("{x:,g}")
+        for place, rate, name in zip(places, rates, [point["name"] for point in points], strict=True):
+            is_last = place == places[-1]
+            shift, side = ((-6, -10), "right") if is_last else ((5, 5), "left")
+            panel.annotate(name, (place, rate), xytext=shift, textcoords="offset points", ha=side)
+        panel.margins(x=0.1, y=0.15)
+    else:
+        panel.set_ylim(0, 1.1 * max(rates))
+        panel.set_xticks(places, [f"{place:g}" for place in places])
+    panel.grid(color="#dddddd", linewidth=0.6)
+    panel.minorticks_off()
+
+
+def _caption(result: dict[str, Any]) -> str:
+    machine, growth = result["machine"], result["growth"]
+    return "\n".join(
+        [
+            machine["processor"],
+            f"{machine['cores']} core(s), {growth['threads']} used where cores are not the question",
+            f"{machine['date']}, load average {machine['load']} at the beginning",
+            "float32, text to all layers, no word known beforehand",
+            "32 sentences of 20 words a batch where nothing else is said",
+        ]
+    )

@@ -16,7 +16,7 @@ from pathlib import Path
 from elmokit.devices import count_cores
 from elmokit.errors import InputError
 
-__all__ = ["PEERS", "Peer", "Plan", "found_peers"]
+__all__ = ["PEERS", "Peer", "Plan", "find_peers"]
 
 SIZES = ("tiny", "small", "medium", "original")
 QUICK_RUNS, QUICK_BATCHES = 2, (1, 16)
@@ -111,11 +111,11 @@ class Plan:
         return replace(self, runs=QUICK_RUNS, batch_sizes=QUICK_BATCHES, growth_sizes=self.sizes)
 
 
-def found_peers(named: Sequence[str] = (), setups: Sequence[str] = ()) -> tuple[Peer, ...]:
+def find_peers(named: Sequence[str] = (), setups: Sequence[str] = ()) -> tuple[Peer, ...]:
     """The peers named as `NAME=PYTHON`, and those that this environment has; `NAME=FILE` sets one up.
 
     Example:
-        >>> [peer.name for peer in found_peers([f"minilm={sys.executable}"]) if peer.name == "minilm"]
+        >>> [peer.name for peer in find_peers([f"minilm={sys.executable}"]) if peer.name == "minilm"]
         ['minilm']
     """
     pythons = {name: str(_existing(path, "--peer")) for name, path in map(_pair, named)}

@@ -1,4 +1,4 @@
-"""Results as tables for people: a dictionary of `measuring.measured` (or of its JSON) arrives, Markdown leaves.
+"""Results as tables for people: a dictionary of `measuring.measure` (or of its JSON) arrives, Markdown leaves.
 
 Every figure is a median over the runs; ratios are of such medians, always so that above 1 means elmokit is faster.
 """
@@ -22,7 +22,7 @@ def markdown(result: dict[str, Any]) -> str:
     """The whole page.
 
     Arguments:
-        result: of `measured` or `measured_on_device`, or read from the JSON file of one.
+        result: of `measure` or `measure_on_device`, or read from the JSON file of one.
     """
     parts = [f"# elmo bench, {result['machine']['date']}", *_where(result)]
     for size in dict.fromkeys(record["size"] for record in result.get("records", [])):
@@ -37,17 +37,17 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 def rate_of(record: dict[str, Any]) -> float:
-    """Words a second, the median of the runs."""
+    """Words per second, the median of the runs."""
     return statistics.median(_rates(record))
 
 
 def milliseconds_of(record: dict[str, Any]) -> float:
-    """Milliseconds a call: the median of each run's calls, and of the runs."""
+    """Milliseconds per call: the median of each run's calls, and of the runs."""
     return 1e3 * statistics.median(map(statistics.median, record["seconds"]))
 
 
 def spread_of(record: dict[str, Any]) -> float:
-    """The fastest run above the slowest, as a share of the median."""
+    """The fastest run above the slowest, as a fraction of the median."""
     rates = _rates(record)
     return (max(rates) - min(rates)) / statistics.median(rates)
 
@@ -124,7 +124,7 @@ def _floor_rows(floors: list[dict[str, Any]], size: str, batch_sizes: Sequence[i
 
 def _heading(batch_size: int) -> str:
     if batch_size == 1:
-        return f"batch 1, ms a sentence of {WORDS_A_SENTENCE} words"
+        return f"batch 1, ms per sentence of {WORDS_A_SENTENCE} words"
     return f"batch {batch_size}, words/s"
 
 
@@ -161,7 +161,7 @@ def _growth_tables(growth: dict[str, Any]) -> list[str]:
     parts = [
         "## How the cost grows",
         f"Words/s of elmokit float32, {growth['size']} unless the model is what changes, {growth['threads']} "
-        "thread(s), no word known beforehand; 32 sentences of 20 words a batch where nothing else is said.",
+        "thread(s), no word known beforehand; 32 sentences of 20 words per batch where nothing else is said.",
     ]
     for question, points in growth["points"].items():
         names = [f"{point.get('name', '')} {point['x']:.4g}".strip() for point in points]

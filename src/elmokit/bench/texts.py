@@ -13,7 +13,7 @@ from pathlib import Path
 
 from elmokit.errors import InputError
 
-__all__ = ["Text", "distinct_words", "read_text", "sampled_text"]
+__all__ = ["Text", "distinct_words", "read_text", "sample_text"]
 
 SHORTEST, LONGEST = 3, 100  # words of a sentence: beyond are headings and lists
 MOST_SENTENCES = 20_000
@@ -72,11 +72,11 @@ def read_text(path: Path) -> Text:
     return Text(sentences, f"{path.name}, {len(sentences):,} sentences, shuffled")
 
 
-def sampled_text(num_sentences: int = 4000) -> Text:
+def sample_text(num_sentences: int = 4000) -> Text:
     """Sentences of 5 to 40 words, drawn from the list by Zipf's law; the same every time.
 
     Example:
-        >>> len(sampled_text(10).take(3))
+        >>> len(sample_text(10).take(3))
         3
     """
     words = (Path(__file__).parent / "words.txt").read_text(encoding="utf-8").split()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from elmokit.commands.base import Command, say
+from elmokit.errors import InputError
+
+if TYPE_CHECKING:
+    from elmokit.bench.plan import Plan
 
 __all__ = ["Bench"]
 
@@ -19,7 +23,7 @@ class Bench(Command):
 
     Contestants take turns on the same text, which none of them has seen; beside them stand floors, computed from the
     model's sizes and this machine's rates. A peer in another environment is named with that environment's Python.
-    On a GPU: ids to layers, engines against cuDNN, training.
+    On a GPU: from ids to layers, without peers.
 
     Example: elmo bench --text corpus.txt --peer allennlp=old-env/bin/python -o benchmarks/today
     """
@@ -35,20 +39,17 @@ class Bench(Command):
     weights: Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="SIZE=FOLDER")] = ()
     """AllenNLP's files for a size; random weights of that size if not given."""
     batch_sizes: Annotated[tuple[int, ...], tyro.conf.arg(metavar="N...")] = (1, 32, 128)
-    """Sentences a call."""
+    """Sentences per call."""
     runs: Annotated[int, tyro.conf.arg(metavar="N")] = 5
     """Turns that each contestant takes; medians are shown."""
     threads: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all cores)")] = None
     """Cores that a contestant may use."""
-    parts: Annotated[
-        tuple[Literal["table", "growth", "layers", "engines", "training"], ...],
-        tyro.conf.arg(help_behavior_hint="(default: all)"),
-    ] = ()
-    """What to measure: 'table' against peers, 'growth' of the cost; on a GPU the other three."""
+    parts: Annotated[tuple[Literal["table", "growth"], ...], tyro.conf.arg(help_behavior_hint="(default: both)")] = ()
+    """What to measure on a CPU: 'table' against peers, 'growth' of the cost."""
     quick: bool = False
     """Few runs of small batches: shows that everything works, tells nothing to quote."""
     device: Annotated[str, tyro.conf.arg(metavar="cpu|cuda")] = "cpu"
-    """Where to measure; on a GPU the questions are others."""
+    """Where to measure; on a GPU elmokit alone, with --sizes and --runs."""
     output: Annotated[
         Path | None, tyro.conf.arg(aliases=["-o"], metavar="PREFIX", help_behavior_hint="(default: the screen alone)")
     ] = None
@@ -58,22 +59,46 @@ class Bench(Command):
 
     def run(self) -> None:
         """Measure and print the tables."""
-        from elmokit.bench.arguments import Options
-        from elmokit.bench.running import run_bench
+        from elmokit.bench.measuring import measure, run_bench
 
-        options = Options(
+        if self.device == "cpu":
+            plan = self.plan()
+            page = run_bench(lambda say, keep: measure(plan, say), output=self.output, picture=self.picture)
+        else:
+            if self.parts:
+                raise InputError(f"--parts is for a CPU: leave it out with --device {self.device}")
+            from elmokit.bench.device import measure_on_device
+
+            asked = {"sizes": self.sizes, "runs": self.runs, "quick": self.quick}
+            page = run_bench(
+                lambda say, keep: measure_on_device(self.device, **asked, say=say, keep=keep),
+                output=self.output,
+                picture=self.picture,
+            )
+        say(page.rstrip())
+
+    def plan(self) -> Plan:
+        """What is measured on a CPU."""
+        from elmokit.bench.plan import Plan, find_peers
+        from elmokit.devices import count_cores
+
+        parts = self.parts or ("table", "growth")
+        plan = Plan(
             text=self.text,
-            peers=self.peer,
-            setups=self.peer_setup,
+            peers=find_peers(self.peer, self.peer_setup) if "table" in parts else (),
             sizes=self.sizes,
-            weights=self.weights,
+            weights=tuple(map(_read_weights, self.weights)),
             batch_sizes=self.batch_sizes,
             runs=self.runs,
-            threads=self.threads,
-            parts=self.parts,
-            quick=self.quick,
-            device=self.device,
-            output=self.output,
-            picture=self.picture,
+            threads=count_cores() if self.threads is None else self.threads,
+            compares="table" in parts,
+            grows="growth" in parts,
         )
-        say(run_bench(options).rstrip())
+        return plan.quickly() if self.quick else plan
+
+
+def _read_weights(text: str) -> tuple[str, Path]:
+    size, equals, folder = text.partition("=")
+    if not equals:
+        raise InputError(f"--weights is {text!r}: expected SIZE=FOLDER")
+    return size, Path(folder)

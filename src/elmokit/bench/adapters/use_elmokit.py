@@ -82,9 +82,9 @@ def _config(source: str) -> dict[str, Any]:
 
 
 def _rates(read_bytes: list[int]) -> dict[str, Any]:
-    from elmokit.bench.rates import machine_rates
+    from elmokit.bench.floors import measure_rates
 
-    return machine_rates(read_bytes)
+    return measure_rates(read_bytes)
 
 
 ACTIONS = {"write": _write, "config": _config, "rates": _rates}
