@@ -3,10 +3,10 @@
     PYTHONPATH=src python benchmarks/engines_on_cpu.py                          # all threads, by the clock
     PYTHONPATH=src python benchmarks/engines_on_cpu.py --threads 1 --cpu-time   # where others share the machine
 
-One layer, both directions, clipped, 20 words a row, shapes of the small and the original model. First what the machine
-can do: products of rows with a matrix that stays in a core's cache (the peak), and of one row with a matrix that does
-not (the rate at which weights are read). Then each engine: best time of several, billions of operations a second and
-their share of the peak of its precision, and how far its outputs are from the reference.
+One layer, both directions, clipped, 20 words per row, shapes of the small and the original model. First what the
+machine can do: matmuls of rows with a matrix that stays in a core's cache (the peak), and of one row with a matrix
+that does not (the rate at which weights are read). Then each engine: best time of several, billions of operations per
+second and their share of the peak of its precision, and how far its outputs are from the reference.
 """
 
 import argparse
@@ -15,8 +15,10 @@ import time
 
 import torch
 
-from elmokit.engines import Clips, LayerState, LstmpWeights, Recurrence, best_for, engine_named
-from elmokit.engines.kernels.cpu import packed_linear
+from elmokit.engines import choose
+from elmokit.engines.cpp.linear import apply_linear
+from elmokit.engines.recurrence.random_problems import draw_recurrence
+from elmokit.nn.operations import Clips, Request, find_engine
 
 SHAPES = {"small": (128, 1024), "original": (512, 4096)}
 NUM_STEPS = 20
@@ -34,28 +36,15 @@ def best_seconds(call, clock, repeats):
     return min(seconds)
 
 
-def recurrence(seed, num_rows, output_dim, cell_dim):
-    generator = torch.Generator().manual_seed(seed)
-
-    def draw(*shape):
-        return torch.randn(*shape, generator=generator) * shape[0] ** -0.5
-
-    weights = LstmpWeights(
-        draw(output_dim, 4 * cell_dim), draw(output_dim, 4 * cell_dim), draw(4 * cell_dim), draw(cell_dim, output_dim)
-    )
-    words = torch.randn(num_rows * NUM_STEPS, output_dim, generator=generator)
-    return Recurrence(words, weights, LayerState(torch.zeros(num_rows, output_dim), torch.zeros(num_rows, cell_dim)))
-
-
 def limits(clock, repeats):
-    """Billions of operations a second of each precision, at best."""
+    """Billions of operations per second of each precision, at best."""
     peaks = {}
     rows, weight, row, wide = (torch.randn(*shape) for shape in ((60, 2048), (128, 2048), (1, 512), (65536, 512)))
     for precision in ("float32", "int8"):
-        cached = functools.partial(packed_linear, rows, weight, precision=precision)
+        cached = functools.partial(apply_linear, rows, weight, precision=precision)
         seconds = best_seconds(lambda call=cached: [call() for _ in range(100)], clock, repeats) / 100
         peaks[precision] = 2 * rows.numel() * len(weight) / seconds / 1e9
-        seconds = best_seconds(functools.partial(packed_linear, row, wide, precision=precision), clock, repeats)
+        seconds = best_seconds(functools.partial(apply_linear, row, wide, precision=precision), clock, repeats)
         gigabytes = wide.numel() * (4 if precision == "float32" else 1) / seconds / 1e9
         print(f"{precision}: peak {peaks[precision]:.0f} G operations/s; weights are read at {gigabytes:.1f} GB/s")
     return peaks
@@ -70,16 +59,19 @@ def main():
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     clock = time.process_time if arguments.cpu_time else time.perf_counter
-    print(best_for(torch.device("cpu"), torch.float32, CLIPS), f"{arguments.threads} thread(s)")
+    request = Request("recurrence", torch.device("cpu"), torch.float32, clips=CLIPS)
+    print(choose(request), f"{arguments.threads} thread(s)")
     peaks = limits(clock, arguments.repeats)
     for name, (output_dim, cell_dim) in SHAPES.items():
         for num_rows in arguments.batches:
-            layer = [recurrence(seed, num_rows, output_dim, cell_dim) for seed in (0, 1)]
+            shape = {"num_words": num_rows * NUM_STEPS, "num_rows": num_rows, "input_dim": output_dim}
+            shape |= {"cell_dim": cell_dim, "output_dim": output_dim}
+            layer = [draw_recurrence(seed, **shape) for seed in (0, 1)]
             sizes = [num_rows] * NUM_STEPS
             operations = 2 * 2 * num_rows * NUM_STEPS * 9 * output_dim * cell_dim
-            exact = engine_named("reference")(layer, sizes, CLIPS)
+            exact = find_engine("recurrence", "reference")(layer, sizes, CLIPS)
             for engine, precision in PRECISIONS.items():
-                run = functools.partial(engine_named(engine), layer, sizes, CLIPS)
+                run = functools.partial(find_engine("recurrence", engine), layer, sizes, CLIPS)
                 pairs = zip(run(), exact, strict=True)
                 error = max((found - right).abs().max().item() for (found, _), (right, _) in pairs)
                 seconds = best_seconds(run, clock, arguments.repeats)

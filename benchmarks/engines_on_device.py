@@ -25,9 +25,10 @@ import time
 
 import torch
 
-from elmokit.engines import Clips, LayerState, LstmpWeights, Recurrence, engine_named
+from elmokit.engines.recurrence.random_problems import draw_recurrence, list_tensors, map_tensors
+from elmokit.nn.operations import Clips, find_engine
 
-# Rounding to 8 or 11 bits at every step; in float32 the order of sums, and products of TF32 where cuDNN takes them.
+# Rounding to 8 or 11 bits at every step; in float32 the order of sums, and matmuls of TF32 where cuDNN takes them.
 BOUND = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 BOUND_OF_CUDNN_FLOAT32 = 5e-3
 # Tight clips in half precision: a value next to its bound is clipped on one side and not on the other, and its whole
@@ -39,37 +40,25 @@ SHAPES = {"small": (128, 1024), "medium": (256, 2048), "original": (512, 4096)}
 
 
 def recurrences(sizes, rows, output_dim, cell_dim, dtype, device, spread=1.0):
-    generator = torch.Generator(device).manual_seed(len(sizes))
-
-    def draw(*shape, scale=1.0):
-        return (torch.randn(*shape, generator=generator, device=device) * scale).to(dtype)
-
-    def one():
-        weights = LstmpWeights(
-            draw(output_dim, 4 * cell_dim, scale=spread * output_dim**-0.5),
-            draw(output_dim, 4 * cell_dim, scale=spread * output_dim**-0.5),
-            draw(4 * cell_dim, scale=0.5),
-            draw(cell_dim, output_dim, scale=spread * 2 * cell_dim**-0.5),
-        )
-        state = LayerState(draw(rows, output_dim), draw(rows, cell_dim))
-        return Recurrence(draw(sum(sizes), output_dim), weights, state)
-
-    return [one(), one()]
+    shape = {"num_words": sum(sizes), "num_rows": rows, "input_dim": output_dim}
+    shape |= {"cell_dim": cell_dim, "output_dim": output_dim, "scale": spread}
+    return [
+        map_tensors(draw_recurrence(len(sizes) + seed, **shape), lambda part: part.to(device, dtype)) for seed in (0, 1)
+    ]
 
 
 def cast(recurrence, dtype):
-    parts = [part.detach().to(dtype) for part in (recurrence.inputs_ND, *recurrence.weights, *recurrence.state)]
-    return Recurrence(parts[0], LstmpWeights(*parts[1:5]), LayerState(*parts[5:]))
+    return map_tensors(recurrence, lambda part: part.detach().to(dtype))
 
 
 def leaves_of(problem):
-    return [part.requires_grad_() for each in problem for part in (each.inputs_ND, *each.weights, *each.state)]
+    return [part.requires_grad_() for each in problem for part in list_tensors(each)]
 
 
 def everything(name, problem, sizes, clips, with_gradients=True):
     """Outputs, final states, and the gradients of all that was handed in."""
     leaves = leaves_of(problem) if with_gradients else []
-    results = engine_named(name)(problem, sizes, clips)
+    results = find_engine("recurrence", name)(problem, sizes, clips)
     found = [part for outputs, state in results for part in (outputs, *state)]
     generator = torch.Generator().manual_seed(0)
     upstream = [torch.randn(part.shape, generator=generator).to(part) for part in found]
@@ -179,7 +168,7 @@ def layer(name, rows, words, shape, dtype, device):
         inputs = problem[0].inputs_ND.view(words, rows, shape[0]).requires_grad_()
         return lambda: [lstm(inputs)[0]], [inputs, *lstm.parameters()]
     clips = FREE if name == "cudnn" else USUAL
-    engine = engine_named(name)
+    engine = find_engine("recurrence", name)
     leaves = [part for each in problem for part in (each.inputs_ND, *each.weights)]
     for leaf in leaves:
         leaf.requires_grad_()
@@ -246,18 +235,18 @@ def main():
     parser.add_argument("--sweep", metavar="FILE", help="time designs and tiles, and write the fastest as JSON")
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES), help="of the sweep")
     parser.add_argument("--seconds", type=float, default=100, help="for the sweep in all")
-    parser.add_argument("--products", action="store_true", help="the sweep times torch's products, too")
+    parser.add_argument("--matmuls", action="store_true", help="the sweep times torch's matmuls, too")
     args = parser.parse_args()
     device = torch.device(args.device)
     assert device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1", "without a GPU set TRITON_INTERPRET=1"
     for name, value in (setting.split("=") for setting in args.set):
-        engine = importlib.import_module("elmokit.engines.triton")
+        engine = importlib.import_module("elmokit.engines.recurrence.triton")
         assert hasattr(engine, name), f"the triton engine has no constant {name}"
         setattr(engine, name, ast.literal_eval(value))
     if args.sweep:
         import engines_sweep
 
-        sweep = engines_sweep.Sweep(device, args.seconds, args.shapes, args.products)
+        sweep = engines_sweep.Sweep(device, args.seconds, args.shapes, args.matmuls)
         sys.exit(0 if sweep.run(args.sweep) else 1)
     start = time.perf_counter()
     lines, good = check_all(device, args.small)

@@ -1,15 +1,16 @@
 """Which way of running the recurrence is fastest on this GPU: `engines_on_device.py --sweep FILE` runs this.
 
-A variant is a set of constants of `elmokit.engines.triton`. Each is first compared with the reference in float64, in
-a process of its own. One that is wrong, or gives other bits the second time, is not timed; nor is one that has not been
-compared when 60 % of the time are over. Then each is timed as the layer of the presets, both directions, clipped, in
-bfloat16, beside cuDNN's `nn.LSTM`: first the ways forward, then, with the fastest of them, the ways back. What the time
-does not allow is left out and said so. `--products` first times each product of a layer alone, as torch makes it: what
-no kernel of ours can change.
+A variant is a set of constants of `elmokit.engines.recurrence.triton`. Each is first compared with the reference in
+float64, in a process of its own. One that is wrong, or gives other bits the second time, is not timed; nor is one that
+has not been compared when 60 % of the time are over. Then each is timed as the layer of the presets, both directions,
+clipped, in bfloat16, beside cuDNN's `nn.LSTM`: first the ways forward, then, with the fastest of them, the ways back.
+What the time does not allow is left out and said so. `--matmuls` first times each matmul of a layer alone, as torch
+makes it: what no kernel of ours can change.
 
-Settled on an H200, and no longer asked: the small layer forward (its tiles), the way back with torch's products, both
-directions on one stream, what the cache is told. Open: how far the fused gates reach, upwards in cells with gradients
-(medium) and downwards in rows without them (64), and whether a smaller tile is still faster on the way back.
+Settled on an H200, and no longer asked: the small layer forward (its tiles), the backward pass with torch's matmuls,
+both directions on one stream, what the cache is told. Open: how far the fused gates reach, upwards in cells with
+gradients (medium) and downwards in rows without them (64), and whether a smaller tile is still faster in the backward
+pass.
 """
 
 import concurrent.futures
@@ -22,7 +23,7 @@ from pathlib import Path
 import engines_on_device as engines
 import torch
 
-from elmokit.engines import triton as engine
+from elmokit.engines.recurrence import triton as engine
 
 # Rows, cells, terms, warps, stages of a program; of one that multiplies nothing rows, cells, warps.
 FORWARD_TILES = [engine.FORWARD_TILE, engine.MANY_CELLS_TILE]
@@ -111,7 +112,7 @@ def at_full_size(settings, shape, rows, words, dtype, device):
         return launched, [part.clone() for part in found]
 
 
-def products_of(shape, rows, words, dtype, device):
+def matmuls_of(shape, rows, words, dtype, device):
     """Name, function and floating-point operations of each product: of a step, then of all steps together."""
     (output_dim, cell_dim), num_words = shape, rows * words
 
@@ -140,15 +141,15 @@ def products_of(shape, rows, words, dtype, device):
 
 
 class Sweep:
-    def __init__(self, device, seconds, shapes, products=False):
+    def __init__(self, device, seconds, shapes, matmuls=False):
         self.device, self.ends, self.seconds = device, time.perf_counter() + seconds, seconds
         on_gpu = device.type == "cuda"
         self.dtype = torch.bfloat16 if on_gpu else torch.float16  # the interpreter cannot multiply bfloat16
         self.shapes = {shape: SHAPES[shape] if on_gpu else (24, 40) for shape in shapes}
         self.rows, self.words = (ROWS, 20) if on_gpu else ((5,), 2)
-        self.products = products
+        self.matmuls = matmuls
         self.expected = {}  # by shape: what the first variant computed, at full size
-        self.found = {"wrong": {}, "left out": [], "products, microseconds": {}, "milliseconds": {}, "fastest": {}}
+        self.found = {"wrong": {}, "left out": [], "matmuls, microseconds": {}, "milliseconds": {}, "fastest": {}}
 
     def check_all(self):
         """Compares all variants, and compiles them by the way; those that fail are not timed."""
@@ -171,9 +172,9 @@ class Sweep:
                 print(f"WRONG {key}: {problem}", flush=True)
         print(f"{len(variants)} variants compared; {self.left():.0f} s left", flush=True)
 
-    def time_products(self, shape):
+    def time_matmuls(self, shape):
         on_gpu, found = self.device.type == "cuda", {}
-        for name, run, flop in products_of(self.shapes[shape], self.rows[0], self.words, self.dtype, self.device):
+        for name, run, flop in matmuls_of(self.shapes[shape], self.rows[0], self.words, self.dtype, self.device):
             repeats = 2 if name.startswith("all") else 20
 
             def several(run=run, repeats=repeats):
@@ -187,7 +188,7 @@ class Sweep:
                 taken = engines.milliseconds(engines.recorded(several) or several, repeats=5, warmup=2)
             found[name] = us = 1e3 * taken / repeats
             print(f"{shape:9s}product {name:30s}{us:8.1f} us {flop / us / 1e6:6.0f} TFLOP/s", flush=True)
-        self.found["products, microseconds"][shape] = found
+        self.found["matmuls, microseconds"][shape] = found
 
     def left(self):
         return self.ends - time.perf_counter()
@@ -240,8 +241,8 @@ class Sweep:
 
     def run(self, path):
         start = time.perf_counter()
-        for shape in self.shapes if self.products else ():
-            self.time_products(shape)
+        for shape in self.shapes if self.matmuls else ():
+            self.time_matmuls(shape)
         self.check_all()
         print("ms (times as fast as nn.LSTM): forward launched, recorded; and backward launched, recorded", flush=True)
         for shape in self.shapes:

@@ -22,9 +22,11 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from elmokit.engines import triton as engine
-from elmokit.engines.kernels import char_cnn, char_table, highway, lstmp, stored_shares
-from elmokit.engines.kernels import linear_cross_entropy as fused
+from elmokit.engines.loss import linear_cross_entropy as fused
+from elmokit.engines.loss import stored_probabilities
+from elmokit.engines.recurrence import triton as engine
+from elmokit.engines.recurrence import triton_kernels as lstmp
+from elmokit.engines.words import char_cnn, char_table, highway
 from elmokit.pretrain import dropout_kernel as keyed_dropout
 from elmokit.pretrain.optim import muon_kernel as momentum
 
@@ -138,7 +140,7 @@ def output():
             (fused._forward_kernel, fused.FORWARD_TILES, "BLOCK_M", "BLOCK_V", {"SAMPLED": False, "WANTS_GRAD": True}),
             (fused._forward_kernel, fused.FORWARD_TILES, "BLOCK_M", "BLOCK_V", {"SAMPLED": True, "WANTS_GRAD": True}),
             (fused._weight_kernel, fused.WEIGHT_TILES, "BLOCK_V", "BLOCK_M", {"SAMPLED": False}),
-            (stored_shares._shares_kernel, stored_shares.SHARES_TILES, "BLOCK_M", "BLOCK_V", {}),
+            (stored_probabilities._ratios_kernel, stored_probabilities.TILES, "BLOCK_M", "BLOCK_V", {}),
         ):
             tiles = table[key]
             constants = plain | flags | {owned: tiles.owned, stepped: tiles.stepped}
@@ -147,7 +149,7 @@ def output():
             constants = {"K": width, "BLOCK_M": 16, "SAMPLED": sampled, "WANTS_GRAD": True}
             words = {"words": "fp32"} if sampled else {}
             yield fused._combine_kernel, counts, pointers | words, {}, constants, known, 4, 3
-        for kernel in (stored_shares._own_kernel, stored_shares._combine_kernel):
+        for kernel in (stored_probabilities._own_kernel, stored_probabilities._combine_kernel):
             kept = pointers | {"grad_hidden": "fp32"}
             yield kernel, counts, kept, {}, {"K": width, "BLOCK_M": 16}, known, 4, 3
 

@@ -21,10 +21,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from triton.runtime.jit import JITFunction
 
-from elmokit import engines
-from elmokit.engines import triton as lstm_engine
-from elmokit.engines.kernels import char_cnn, highway, linear_cross_entropy
-from elmokit.nn import softmax, word_encoder
+from elmokit.engines.loss import linear_cross_entropy
+from elmokit.engines.recurrence import triton as lstm_engine
+from elmokit.engines.words import char_cnn, highway
+from elmokit.nn import bilm, softmax, word_encoder
+from elmokit.nn.operations import Choice
 from elmokit.pretrain import network, stepping
 from elmokit.pretrain.batches.preparing import Layout, join_arrays
 from elmokit.pretrain.optim import muon
@@ -117,10 +118,11 @@ LISTENING = []
 
 def take_the_paths_of_a_gpu():
     """Triton's kernels are chosen, and counted instead of launched; operators of our own are looked into."""
-    for module in (engines, word_encoder, network, muon):
+    for module in (network, muon):
         if hasattr(module, "why_no_triton"):
             module.why_no_triton = lambda *_: None
-    softmax.best_for = lambda *_: engines.Choice("triton", "as on a GPU")
+    for module in (bilm, softmax, word_encoder):
+        module.choose = lambda request: Choice("triton", "as on a GPU")
     stepping.record = lambda run, pool: run
     JITFunction.run = lambda kernel, *args, **flags: [c.count(kernel.__name__, args) for c in LISTENING]
     for module, *names in (

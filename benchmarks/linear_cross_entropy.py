@@ -3,13 +3,13 @@
     PYTHONPATH=src python benchmarks/linear_cross_entropy.py [--widths 128 512] [--rows 40960] [--words 108000]
         [--negatives 8192] [--seconds 30] [--steps check time sweep tiles] [--out FOLDER]
 
-Times are medians by CUDA events. "useful" TFLOP/s count the three products that plain torch needs (forward, and two in
+Times are medians by CUDA events. "useful" TFLOP/s count the three matmuls that plain torch needs (forward, and two in
 backward), "done" the four that the kernels do where nothing is stored.
 
-`sweep` is of the stored shares (`stored_shares.py`), in bfloat16: each part alone, for the tiles and designs that the
-compiler's figures left open, each compared with what is in use; the rest is left out when --seconds are over. It prints
-a table and writes sweep.json, whose "fastest" says what to put into `SHARES_TILES` and `_MORE_COLUMNS`. Designs in
-brackets leave something out, to show what it costs.
+`sweep` is of the stored probabilities (`stored_probabilities.py`), in bfloat16: each part alone, for the tiles and
+designs that the compiler's figures left open, each compared with what is in use; the rest is left out when --seconds
+are over. It prints a table and writes sweep.json, whose "fastest" says what to put into `TILES` and `_MORE_COLUMNS`.
+Designs in brackets leave something out, to show what it costs.
 
 `tiles` times the kernels that store nothing, for `FORWARD_TILES` and `WEIGHT_TILES`. Measured so far: see LOG.md.
 """
@@ -28,9 +28,10 @@ import engines_on_device as engines
 import torch
 from torch.nn import functional as F
 
-from elmokit.engines.kernels import linear_cross_entropy as fused
-from elmokit.engines.kernels import stored_shares as stored
-from elmokit.engines.kernels.linear_cross_entropy import Tiles
+from elmokit.engines.loss import linear_cross_entropy as fused
+from elmokit.engines.loss import stored_probabilities as stored
+from elmokit.engines.loss.linear_cross_entropy import Tiles
+from elmokit.nn.operations import Sample
 
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 1e-2}
 # Most promising first: the sweep ends when its time is up.
@@ -42,7 +43,7 @@ TILES = {
     512: [(64, 64, 8, 2), (64, 32, 8, 3), (64, 32, 8, 4), (64, 32, 8, 2)],
 }  # fmt: skip
 
-# Of the pass that stores the shares: rows, words, warps, stages.
+# Of the pass that stores the probabilities: rows, words, warps, stages.
 PASS_TILES = {
     64: [(64, 128, 4, 2), (64, 64, 4, 3), (128, 128, 8, 3)],
     128: [(64, 128, 4, 2), (64, 64, 4, 3), (128, 128, 8, 3), (128, 64, 8, 3), (128, 32, 8, 3), (64, 64, 4, 2)],
@@ -52,9 +53,9 @@ PASS_TILES = {
 MORE_COLUMNS = [8, 16, 32, 64]
 
 FUNCTIONS = {
-    "full": lambda *problem: fused._summed(*problem, None, None, None)[0],
-    "stored": lambda *problem: stored.linear_cross_entropies(*problem)[0],
-    "sampled": lambda *problem: fused.sampled_cross_entropies(*problem)[0],
+    "full": lambda *problem: fused._Summed.apply(*problem, None, None, None, True)[0],
+    "stored": lambda *problem: stored.losses(*problem)[0],
+    "sampled": lambda *problem: fused.losses(*problem[:4], Sample(*problem[4:]))[0],
 }
 
 
@@ -121,7 +122,7 @@ def check_one(device, dtype, width):
     rows, words = (1003, 5003) if device == "cuda" else (67, 131)
     lines = []
     for kind, function in FUNCTIONS.items():
-        if kind == "stored" and (dtype.itemsize, width) not in stored.SHARES_TILES:
+        if kind == "stored" and (dtype.itemsize, width) not in stored.TILES:
             continue
         inputs, targets = random_problem(device, rows, words, width, dtype)
         rest = random_sample(device, rows, words, words // 5) if kind == "sampled" else ()
@@ -184,7 +185,7 @@ def compare(args, width):
     forward, both = (milliseconds(run, args) for run in (lambda: without_grad(full), lambda: backward(full)))
     report("full, fused", args.words, forward, both)
     both = milliseconds(lambda: backward(FUNCTIONS["stored"]), args)
-    report("full, shares stored", args.words, float("nan"), both)
+    report("full, probabilities stored", args.words, float("nan"), both)
     both = milliseconds(lambda: backward(plain, rows=4096), args)
     report("full, plain, chunks of 4096 rows", args.words, float("nan"), both)
     forward = milliseconds(lambda: without_grad(sampled, *sample), args)
@@ -193,7 +194,7 @@ def compare(args, width):
 
 
 class Sweep:
-    """Each part of the output layer with stored shares, for each tile and design, beside what is in use."""
+    """Each part of the output layer with stored probabilities, for each tile and design, beside what is in use."""
 
     def __init__(self, args, width):
         self.args, self.width, self.rows, self.started = args, width, [], time.perf_counter()
@@ -209,7 +210,7 @@ class Sweep:
         print(
             f"{'P':>4s} {'part':7s} {'design':34s}{'tiles':18s}{'ms':>8s}{'TFLOP/s':>8s}{'TB/s':>6s}  error", flush=True
         )
-        expected = self.results(self.triton_pass(stored.SHARES_TILES[2, self.width]))
+        expected = self.results(self.triton_pass(stored.TILES[2, self.width]))
         for tiles in PASS_TILES[self.width]:
             self.time("pass", "Triton", tiles, self.triton_pass(tiles), 2, expected)
         self.time_weight()
@@ -218,39 +219,39 @@ class Sweep:
 
     def triton_pass(self, tiles):
         def run():
-            kept = stored.SHARES_TILES[2, self.width]
-            stored.SHARES_TILES[2, self.width] = Tiles(*tiles)
+            kept = stored.TILES[2, self.width]
+            stored.TILES[2, self.width] = Tiles(*tiles)
             try:
-                return stored._shares(self.hidden, self.words, self.bias, self.targets)
+                return stored._store_ratios(self.hidden, self.words, self.bias, self.targets)
             finally:
-                stored.SHARES_TILES[2, self.width] = kept
+                stored.TILES[2, self.width] = kept
 
         return run
 
     def time_weight(self):
         """The product with the table: one of its columns is the bias, the others are there to make it fast."""
-        shares_NV, factor_N, expected = self.weight_problem()
+        ratios_NV, factor_N, expected = self.weight_problem()
         kept = stored._MORE_COLUMNS
-        self.time("weight", "(torch.mm, no bias)", "", lambda: stored._product(shares_NV.t(), self.hidden), 1, None)
+        self.time("weight", "(torch.mm, no bias)", "", lambda: stored._matmul(ratios_NV.t(), self.hidden), 1, None)
         for columns in MORE_COLUMNS:
             stored._MORE_COLUMNS = columns
-            run = lambda: stored._weight_gradients(shares_NV, self.hidden, factor_N)  # noqa: E731
+            run = lambda: stored._weight_gradients(ratios_NV, self.hidden, factor_N)  # noqa: E731
             self.time("weight", "torch.mm, columns for the bias", columns, run, 1, expected)
         stored._MORE_COLUMNS = kept
 
     def weight_problem(self):
-        shares_NV, totals_N, _, _ = self.triton_pass(stored.SHARES_TILES[2, self.width])()
-        found = stored._weight_gradients(shares_NV, self.hidden, 1 / totals_N)
-        return shares_NV, 1 / totals_N, [tensor.clone() for tensor in found]
+        ratios_NV, totals_N, _, _ = self.triton_pass(stored.TILES[2, self.width])()
+        found = stored._weight_gradients(ratios_NV, self.hidden, 1 / totals_N)
+        return ratios_NV, 1 / totals_N, [tensor.clone() for tensor in found]
 
     def results(self, run):
         """What a pass in memory that held NaN leads to: losses and all gradients, of which the table makes two."""
         torch.use_deterministic_algorithms(True, warn_only=True)
-        shares_NV, totals_N, losses_N, grad_hidden_NP = run()
+        ratios_NV, totals_N, losses_N, grad_hidden_NP = run()
         torch.use_deterministic_algorithms(False)
-        return losses_N, grad_hidden_NP, *stored._weight_gradients(shares_NV, self.hidden, 1 / totals_N)
+        return losses_N, grad_hidden_NP, *stored._weight_gradients(ratios_NV, self.hidden, 1 / totals_N)
 
-    def time(self, part, design, tiles, run, products, expected):
+    def time(self, part, design, tiles, run, matmuls, expected):
         """One line of the table. What a design in brackets finds is not compared."""
         if time.perf_counter() - self.started > self.args.seconds:
             print(f"{self.width:4d} {part:7s} {design:34s}{tiles!s:18s} left out for lack of time", flush=True)
@@ -270,7 +271,7 @@ class Sweep:
         row = {"part": part, "design": design, "tiles": tiles, "ms": taken, "error": error, "wrong": wrong}
         self.rows.append(row)
         self.report()
-        rates = f"{products * self.flop / taken:8.0f}{self.bytes / taken:6.2f}"
+        rates = f"{matmuls * self.flop / taken:8.0f}{self.bytes / taken:6.2f}"
         print(
             f"{self.width:4d} {part:7s} {design:34s}{tiles!s:18s}{taken:8.3f}{rates}  {error:.1e}{' WRONG' * wrong}",
             flush=True,

@@ -1,4 +1,4 @@
-"""Is what surrounds a training step's large products the same on a GPU as in plain torch, and how long does it take?
+"""Is what surrounds a training step's large matmuls the same on a GPU as in plain torch, and how long does it take?
 
     PYTHONPATH=src python benchmarks/step_on_device.py [--preset small]
 
@@ -16,10 +16,9 @@ import torch
 
 from elmokit import engines
 from elmokit.config import CharConfig, ElmoConfig, LstmConfig
-from elmokit.engines.kernels import highway
-from elmokit.nn import word_encoder
+from elmokit.engines.words import highway
 from elmokit.nn.softmax import Softmax
-from elmokit.nn.word_encoder import Highway
+from elmokit.nn.word_encoder import REFERENCE, Highway
 from elmokit.pretrain import network
 from elmokit.pretrain.optim import muon
 from elmokit.pretrain.optim.optimiser import Optimiser
@@ -45,9 +44,14 @@ def main():
     print(f"{'':32s}{'difference':>12s}{'bound':>8s}{'ours ms':>9s}{'torch ms':>10s}")
     check_dropout(config.lstm.projection_dim)
     features = config.characters.num_features
-    check_encoder("bias and relu", rectify, (words, features), dtype, half)
-    check_encoder("highway", Highway(features).to(DEVICE, dtype), (words, features), dtype, half)
-    check_muon(config, 5e-2)  # five products in bfloat16, in which small differences grow
+    values = torch.randn(words, features)
+    check_encoder("bias and relu", highway.add_and_rectify, rectify, (values, values[0]), dtype, half)
+    (gate, gate_bias), (transform, transform_bias) = Highway(features).weights()
+    weights = (values, gate, gate_bias, transform, transform_bias)
+    fused = lambda x, g, gb, t, tb: highway.highway(x, (g, gb), (t, tb))  # noqa: E731
+    plain = lambda x, g, gb, t, tb: REFERENCE.pass_highway(x, (g, gb), (t, tb))  # noqa: E731
+    check_encoder("highway", fused, plain, weights, dtype, half)
+    check_muon(config, 5e-2)  # five matmuls in bfloat16, in which small differences grow
     check_lost_steps(config)
 
 
@@ -89,27 +93,22 @@ def check_dropout(width):
     report("dropout, against a CPU", apart([found.cpu()], [expected]), 0.0, ours)
 
 
-def rectify(features_NF):
-    bias_F = features_NF.detach()[0]
-    if word_encoder.why_no_triton(features_NF.device, features_NF.dtype) is None:
-        return highway.add_and_rectify(features_NF, bias_F)
+def rectify(features_NF, bias_F):
     return (features_NF + bias_F).relu()
 
 
-def check_encoder(name, layer, shape, dtype, bound):
-    inputs = torch.randn(shape, device=DEVICE).to(dtype).requires_grad_()
-    upstream = torch.randn(shape, device=DEVICE).to(dtype)
-    learned = [inputs, *(layer.parameters() if isinstance(layer, torch.nn.Module) else ())]
-
-    def run():
-        values = layer(inputs)
-        return values, *torch.autograd.grad(values, learned, upstream)
-
+def check_encoder(name, ours, plain, tensors, dtype, bound):
+    inputs = [tensor.detach().to(DEVICE, dtype).requires_grad_() for tensor in tensors]
+    upstream = torch.randn(inputs[0].shape, device=DEVICE).to(dtype)
     results = []
-    for why_not in (WHY_NOT, lambda *_: "for comparison"):
-        word_encoder.why_no_triton = why_not
+    for function in (ours, plain):
+
+        def run(function=function):
+            values = function(*inputs)
+            return values, *torch.autograd.grad(values, inputs, upstream)
+
         results.append(([tensor.detach() for tensor in run()], timed(run)))
-    report(f"{name}, both ways", apart(results[0][0], results[1][0]), bound, results[0][1], results[1][1])
+    report(f"{name}, both passes", apart(results[0][0], results[1][0]), bound, results[0][1], results[1][1])
 
 
 def trained(config):

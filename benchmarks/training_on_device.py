@@ -11,9 +11,9 @@ Sections, each of which reports what fails in it and leaves the rest alone; what
               a profile of the device's time by kernel
     parts     milliseconds of the parts alone; of the recurrence beside cuDNN
 
-`--set MODULE.NAME=VALUE …` sets constants before anything runs (modules: triton, stored_shares, char_cnn, char_table,
-linear_cross_entropy), such as `stored_shares.MOST_OF_MEMORY=0`. Text is invented: 108,000 words by Zipf's law (a step
-has as many distinct ones as English has), sentences of four lengths. Writes training.json and .md.
+`--set MODULE.NAME=VALUE …` sets constants before anything runs (modules: triton, stored_probabilities, char_cnn,
+char_table, linear_cross_entropy), such as `stored_probabilities.MOST_OF_MEMORY=0`. Text is invented: 108,000 words by
+Zipf's law (a step has as many distinct ones as English has), sentences of four lengths. Writes training.json and .md.
 """
 
 import argparse
@@ -35,7 +35,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from elmokit.engines.kernels import stored_shares
+from elmokit.engines.loss import stored_probabilities
 from elmokit.pretrain import stepping
 from elmokit.pretrain.batches.reader import Prefetcher
 from elmokit.pretrain.corpus.encoded import EncodedCorpus
@@ -48,11 +48,11 @@ from elmokit.pretrain.train import build_reader
 from elmokit.text.characters import make_scheme
 
 MODULES = {
-    "triton": "elmokit.engines.triton",
-    "stored_shares": "elmokit.engines.kernels.stored_shares",
-    "char_cnn": "elmokit.engines.kernels.char_cnn",
-    "char_table": "elmokit.engines.kernels.char_table",
-    "linear_cross_entropy": "elmokit.engines.kernels.linear_cross_entropy",
+    "triton": "elmokit.engines.recurrence.triton",
+    "stored_probabilities": "elmokit.engines.loss.stored_probabilities",
+    "char_cnn": "elmokit.engines.words.char_cnn",
+    "char_table": "elmokit.engines.words.char_table",
+    "linear_cross_entropy": "elmokit.engines.loss.linear_cross_entropy",
 }
 STEPS = [("small", "full", 20_480), ("small", "stored", 20_480), ("small", "sampled", 20_480),
          ("original", "sampled", 20_480), ("small", "head_and_tail", 20_480), ("medium", "sampled", 20_480),
@@ -61,7 +61,7 @@ NEGATIVES = {"sampled": 8192, "head_and_tail": 24_576}
 PARTS = {
     "recurrence": r"^(forward|backward|project|clip)_kernel",
     "convolutions": r"_characters_kernel|_weights_kernel|_sum_kernel|_pool_kernel",
-    "output layer": r"_shares_kernel|_weight_kernel|_own_kernel|_combine_kernel|_forward_kernel",
+    "output layer": r"_ratios_kernel|_weight_kernel|_own_kernel|_combine_kernel|_forward_kernel",
     "products": r"gemm|nvjet|cutlass|cublas|splitK",
     "optimiser": r"multi_tensor|FusedAdam|foreach|lerp",
     "copies": r"[Mm]emcpy|Memset|copy|cat|Cat|fill|FillFunctor",
@@ -137,7 +137,7 @@ def check(kit):
     with kit.guarded("check convolutions"):
         check_convolution(kit)
     with kit.guarded("check table"):
-        from elmokit.engines.kernels.char_table import look_up
+        from elmokit.engines.words.char_table import look_up
 
         ids = torch.randint(0, 262, (3000 if kit.on_gpu else 30, 24), device=kit.device)
         report(kit, "table of characters", lambda table: look_up(ids, table), lambda table: F.embedding(ids, table),
@@ -160,7 +160,7 @@ def check_output(kit, kind):
 
 
 def check_convolution(kit):
-    from elmokit.engines.kernels.char_filters import pooled
+    from elmokit.engines.words.char_cnn import convolve_and_pool
 
     words, channels = (700, 1024) if kit.on_gpu else (9, 33)
     shapes = [(words, 24, 16), (channels, 16, 7), (channels,)]
@@ -171,7 +171,7 @@ def check_convolution(kit):
         return F.conv1d(characters.transpose(1, 2), weight, bias).amax(2)
 
     def ours(characters, weight, bias):
-        return pooled([characters], [weight]) + bias
+        return convolve_and_pool([characters], [weight]) + bias
 
     report(kit, "convolution", ours, plain, tensors)
 
@@ -247,7 +247,7 @@ def steps(kit):
                 continue
             name = f"{preset} {output} {words}"
             most = {"MOST_OF_MEMORY": 0.25 * (output == "stored")}
-            with kit.guarded(f"steps {name}"), engines.constants(stored_shares, most):
+            with kit.guarded(f"steps {name}"), engines.constants(stored_probabilities, most):
                 rows.append({"name": name, **one_preset(kit, preset, output, words, corpus)})
                 kit.found["steps"] = rows
     kit.say("| preset, output, words a step | words/s | ms a step | of it on the device | host | floor |")

@@ -53,7 +53,7 @@ def one_thread() -> None:
 @pytest.fixture(scope="session")
 def cpu_kernels() -> None:
     """The C++ kernels; tests of them are skipped where they cannot be built."""
-    from elmokit.engines.kernels.cpu import why_no_library
+    from elmokit.engines import why_no_library
 
     if (reason := why_no_library()) is not None:
         pytest.skip(f"no C++ kernels: {reason}")

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from elmokit.cli import main
-from elmokit.engines.kernels.cpu import why_no_library
+from elmokit.engines import why_no_library
 
 TEXT = "She sat by the river bank.\n\nThe bank lent him money. He was glad.\n"
 ELMO = [sys.executable, "-c", "import sys; from elmokit.cli import main; sys.exit(main())"]

@@ -24,12 +24,12 @@ from torch.nn import functional as F
 
 from elmokit import io
 from elmokit.config import ElmoConfig
-from elmokit.engines.precision import PrecisionName, checked_precision
+from elmokit.engines.precision import PrecisionName, check_precision
 from elmokit.errors import InputError
 from elmokit.nn.bilm import BiLM, BilmState
 from elmokit.nn.packing import NUM_BOUNDARIES, BoundedText, add_boundaries
 from elmokit.nn.scalar_mix import ScalarMix
-from elmokit.nn.word_encoder import WordEncoder, distinct_rows
+from elmokit.nn.word_encoder import WordEncoder, find_distinct_rows
 from elmokit.text.characters import ByteScheme, make_scheme
 
 __all__ = ["CANONICAL_SENTENCES", "Elmo", "ElmoOutput", "word_ids"]
@@ -135,7 +135,7 @@ class Elmo(nn.Module):
         precision: PrecisionName = "float32",
     ) -> Elmo:
         """The model of a source: a bundled name, a folder, a `.zip` or a hub id, in any of the known formats."""
-        checked_precision(precision, torch.device("cpu"))
+        check_precision(precision, torch.device("cpu"))
         elmo = cls.from_checkpoint(io.load(source))
         elmo.keep_boundaries, elmo.dropout.p = keep_boundaries, dropout
         elmo.mixes = nn.ModuleList(ScalarMix(elmo.config.num_layers, layer_norm=layer_norm) for _ in range(num_mixes))
@@ -240,7 +240,7 @@ class Elmo(nn.Module):
         bfloat16 rounds the weights where they are; going back to float32 does not bring the lost digits back. int8
         leaves them as they are. A precision that this device does not have is an `EngineError` that says why.
         """
-        checked_precision(precision, self.device)
+        check_precision(precision, self.device)
         self.encoder.precision = self.bilm.precision = "int8" if precision == "int8" else "float32"
         dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         self.encoder.to(dtype)
@@ -312,7 +312,7 @@ class Elmo(nn.Module):
         if not torch.equal(mask_BW, torch.arange(mask_BW.shape[1], device=ids_BWC.device) < lengths_B.unsqueeze(1)):
             raise InputError("ids have a word of zeros before a real word: zeros may only fill the end of a sentence")
         # Every distinct word is encoded once, the boundaries among them.
-        distinct_UC, numbers_N = distinct_rows(torch.cat([torch.stack(self.boundary_ids), ids_BWC[mask_BW]]))
+        distinct_UC, numbers_N = find_distinct_rows(torch.cat([torch.stack(self.boundary_ids), ids_BWC[mask_BW]]))
         begin, end, *words = numbers_N.tolist()
         # A sentence without words still has its boundaries, and both stacks read them, as the originals do.
         lengths_B, width = lengths_B.cpu().numpy(), ids_BWC.shape[1] + NUM_BOUNDARIES

@@ -10,8 +10,8 @@ from elmokit.config import ElmoConfig
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.files import embed_files
 from elmokit.engines import precision as module
-from elmokit.engines.kernels.cpu import why_no_library
-from elmokit.engines.precision import checked_precision, why_not
+from elmokit.engines import why_no_library
+from elmokit.engines.precision import check_precision, why_not
 from elmokit.errors import EngineError, InputError
 from elmokit.model import Elmo
 
@@ -33,9 +33,9 @@ def test_what_each_device_has(monkeypatch):
     assert why_not("bfloat16", CPU) == "needs CUDA, found cpu"
     assert why_not("int8", MPS) == "needs a CPU, found mps"
     with pytest.raises(EngineError, match="'bfloat16' needs CUDA, found cpu: use one of 'float32', 'int8' here"):
-        checked_precision("bfloat16", CPU)
+        check_precision("bfloat16", CPU)
     with pytest.raises(EngineError, match="'int8' needs a CPU, found cuda: use one of 'float32', 'bfloat16' here"):
-        checked_precision("int8", CUDA)
+        check_precision("int8", CUDA)
 
 
 def test_without_a_compiler_int8_is_declined(monkeypatch, own):

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from elmokit.config import CharConfig
 from elmokit.nn import word_encoder
+from elmokit.nn.operations import Choice
 from elmokit.nn.word_encoder import CharCnn
 
 pytestmark = pytest.mark.usefixtures("interpreted_triton")
@@ -19,15 +20,15 @@ TOLERANCE = {torch.float32: 1e-6, torch.bfloat16: 2e-2, torch.float16: 2e-3}
 
 @pytest.fixture
 def kernel():
-    from elmokit.engines.kernels import char_cnn
+    from elmokit.engines.words import char_cnn
 
     return char_cnn
 
 
 def convolve_and_pool(characters, weight, bias):
-    from elmokit.engines.kernels.char_filters import pooled
+    from elmokit.engines.words import char_cnn
 
-    return pooled([characters], [weight]) + bias
+    return char_cnn.convolve_and_pool([characters], [weight]) + bias
 
 
 def plain(characters, weight, bias):
@@ -91,7 +92,7 @@ def test_characters_that_are_a_view(kernel):
 
 
 def test_ties_of_padding_give_the_table_the_same_gradient(kernel):
-    # Windows of padding tie in many words; torch shares the gradient among them, the kernel gives it to the first.
+    # Windows of padding tie in many words; torch divides the gradient among them, the kernel gives it to the first.
     generator = torch.Generator().manual_seed(3)
     table, weight, bias = (torch.randn(shape, generator=generator) for shape in [(9, 8), (48, 8, 3), (48,)])
     ids = torch.randint(0, 8, (40, 16), generator=generator)
@@ -145,17 +146,17 @@ def test_operators_keep_the_promises_of_torch_library(kernel):
     ],
 )
 def test_shapes_for_which_it_is_made(kernel, columns, dim, width, fits):
-    assert kernel.fits(torch.empty(2, columns, dim), torch.empty(8, dim, width)) is fits
+    assert kernel.fits([torch.empty(2, columns, dim)], [torch.empty(8, dim, width)]) is fits
 
 
 @pytest.mark.parametrize("dim", [16, 50])
-def test_the_encoder_says_the_same_with_it(kernel, dim, monkeypatch):
+def test_the_encoder_gives_the_same_with_it(kernel, dim, monkeypatch):
     encoder = CharCnn(CharConfig(dim=dim, filters=((1, 16), (3, 33)), num_highways=1))
     ids = torch.randint(1, 262, (5, 12), generator=torch.Generator().manual_seed(0))
     expected = encoder(ids)
     calls = []
     plain_one = kernel.best
     monkeypatch.setattr(kernel, "best", lambda *parts: calls.append(1) or plain_one(*parts))
-    monkeypatch.setattr(word_encoder, "why_no_triton", lambda device, dtype: None)
+    monkeypatch.setattr(word_encoder, "choose", lambda request: Choice("triton", "asked for"))
     torch.testing.assert_close(encoder(ids), expected, atol=1e-6, rtol=0)
     assert len(calls) == (2 if dim == 16 else 0)  # a window of 150 numbers, and what is beside it, is left to torch

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from elmokit.engines import Clips, best_for
-from elmokit.engines.kernels.cpu import building
+from elmokit.engines import choose
+from elmokit.engines.cpp import building
+from elmokit.nn.operations import Clips, Request
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def script(path: Path, body: str) -> str:
 
 
 def assert_packed_because(reason: str) -> None:
-    choice = best_for(torch.device("cpu"), torch.float32, Clips(3.0, 3.0))
+    choice = choose(Request("recurrence", torch.device("cpu"), torch.float32, clips=Clips(3.0, 3.0)))
     assert choice.name == "packed" and reason in choice.reason, choice
 
 
@@ -140,7 +141,7 @@ def test_the_folder_follows_the_environment(monkeypatch, tmp_path):
 @pytest.mark.usefixtures("cpu_kernels")
 def test_processes_that_build_at_once_end_up_with_one_library(fresh, quick, tmp_path):
     shutil.copy(building.library.__code__.co_filename, tmp_path / "sources" / "building.py")
-    code = "import building; building.SIGNATURES = {}; print(building.why_no_library() or building._built())"
+    code = "import building; building.SIGNATURES = {}; print(building.why_no_library() or building._build())"
     command = [sys.executable, "-c", code]
     pipes = {"cwd": tmp_path / "sources", "stdout": subprocess.PIPE, "text": True}
     started = [subprocess.Popen(command, **pipes) for _ in range(4)]

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from elmokit.engines.kernels.cpu import linear as cpu_linear
-from elmokit.engines.kernels.cpu import packed_highway, packed_linear
+from elmokit.engines.cpp import linear as cpu_linear
+from elmokit.engines.cpp.linear import apply_highway, apply_linear
 from elmokit.nn.word_encoder import Highway
 
 pytestmark = pytest.mark.usefixtures("cpu_kernels")
@@ -34,9 +34,9 @@ def test_linear_equals_torch(seed, num_rows, width_in, width_out, has_bias, acti
     bias = draw(seed + 2, width_out) if has_bias else None
     expected = ACTIVATIONS[activation](F.linear(inputs, weight, bias))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cpu_linear, "num_threads", lambda products: threads)
-        found = packed_linear(inputs, weight, bias, activation=activation)
-        rounded = packed_linear(inputs, weight, bias, activation=activation, precision="int8")
+        patch.setattr(cpu_linear, "num_threads", lambda work: threads)
+        found = apply_linear(inputs, weight, bias, activation=activation)
+        rounded = apply_linear(inputs, weight, bias, activation=activation, precision="int8")
     torch.testing.assert_close(found, expected, atol=5e-6, rtol=0)
     torch.testing.assert_close(rounded, expected, atol=0.15, rtol=0)
 
@@ -47,14 +47,14 @@ def test_int8_sums_are_exact(width_in):
     rows = torch.randint(-127, 128, (13, width_in), generator=generator)
     weight = torch.randint(-127, 128, (70, width_in), generator=generator)
     rows[:, 0], weight[:, 0] = 127, -127  # the largest: every scale is then a power of two
-    found = packed_linear(rows / 64, weight / 4, precision="int8")
+    found = apply_linear(rows / 64, weight / 4, precision="int8")
     assert torch.equal(found, ((rows @ weight.T) / 256).float())
 
 
 def test_int8_rows_of_zeros_and_rows_that_are_not_finite():
     rows = torch.zeros(4, 9)
     rows[1, 3], rows[2, 4] = float("nan"), float("inf")
-    found = packed_linear(rows, draw(0, 5, 9), torch.arange(5.0), precision="int8")
+    found = apply_linear(rows, draw(0, 5, 9), torch.arange(5.0), precision="int8")
     assert found[0].tolist() == found[3].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
     assert found[1:3].isnan().all()
 
@@ -63,14 +63,14 @@ def test_non_linearities_are_exact_to_a_few_units():
     values = torch.cat([torch.linspace(-100, 100, 40_001), torch.linspace(-1, 1, 40_001), torch.logspace(-30, 3, 1000)])
     one = torch.ones(1, 1)
     for name in ("sigmoid", "tanh"):
-        found = packed_linear(values[:, None], one, activation=name)[:, 0]
+        found = apply_linear(values[:, None], one, activation=name)[:, 0]
         exact = ACTIVATIONS[name](values.double())
         assert (found - exact).abs().amax() < 3e-7
         relative = ((found - exact).abs() / exact.abs().clamp_min(1e-30))[exact.abs() > 1e-30]
         assert relative.amax() < 1e-6
         ends = torch.tensor([[-torch.inf], [torch.inf], [torch.nan], [-0.0]])
         expected = ACTIVATIONS[name](ends)
-        torch.testing.assert_close(packed_linear(ends, one, activation=name), expected, equal_nan=True)
+        torch.testing.assert_close(apply_linear(ends, one, activation=name), expected, equal_nan=True)
 
 
 @pytest.mark.parametrize("width", [1, 31, 32, 70])
@@ -80,11 +80,11 @@ def test_highway_equals_the_module(width):
     inputs = draw(width, 20, width)
     pairs = [(part.weight, part.bias) for part in (highway.gate, highway.transform)]
     expected = torch.lerp(inputs, F.linear(inputs, *pairs[1]).relu(), F.linear(inputs, *pairs[0]).sigmoid())
-    torch.testing.assert_close(packed_highway(inputs, *pairs), expected, atol=2e-6, rtol=0)
-    torch.testing.assert_close(packed_highway(inputs, *pairs, precision="int8"), expected, atol=0.1, rtol=0)
+    torch.testing.assert_close(apply_highway(inputs, *pairs), expected, atol=2e-6, rtol=0)
+    torch.testing.assert_close(apply_highway(inputs, *pairs, precision="int8"), expected, atol=0.1, rtol=0)
 
 
 def test_many_rows_are_taken_in_blocks_and_views_are_read():
     inputs, weight = draw(0, 300, 700).T.contiguous().T, draw(1, 700, 130).T * 0.03
     assert not inputs.is_contiguous() and not weight.is_contiguous()
-    torch.testing.assert_close(packed_linear(inputs, weight), inputs @ weight.T, atol=1e-5, rtol=0)
+    torch.testing.assert_close(apply_linear(inputs, weight), inputs @ weight.T, atol=1e-5, rtol=0)

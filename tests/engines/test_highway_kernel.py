@@ -5,9 +5,10 @@ import torch
 
 from elmokit.config import CharConfig
 from elmokit.nn import word_encoder
+from elmokit.nn.operations import Choice
 from elmokit.nn.word_encoder import CharCnn
 
-kernel = pytest.importorskip("elmokit.engines.kernels.highway", reason="Triton is not installed")
+kernel = pytest.importorskip("elmokit.engines.words.highway", reason="Triton is not installed")
 pytestmark = pytest.mark.usefixtures("interpreted_triton")
 
 # Relative to the norm. float32: the order of sums. bfloat16: 8 bits, which the interpreter cuts where a GPU rounds.
@@ -91,6 +92,6 @@ def test_the_encoder_learns_the_same_with_them(activation, monkeypatch):
         return features, *torch.autograd.grad(features.square().sum(), list(encoder.parameters()))
 
     expected = learned()
-    monkeypatch.setattr(word_encoder, "why_no_triton", lambda device, dtype: None)
+    monkeypatch.setattr(word_encoder, "choose", lambda request: Choice("triton", "asked for"))
     for one, other in zip(learned(), expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)

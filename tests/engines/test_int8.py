@@ -5,24 +5,19 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from elmokit.engines import Clips, LayerState, LstmpWeights, Recurrence, cpu, engine_named
+from elmokit.config import LstmConfig
+from elmokit.engines.recurrence import cpu
+from elmokit.engines.recurrence.random_problems import draw_recurrence
 from elmokit.errors import EngineError
+from elmokit.nn.bilm import BiLM
+from elmokit.nn.operations import Clips, find_engine
 
 pytestmark = pytest.mark.usefixtures("cpu_kernels")
 
 
 def random_recurrence(seed, num_words, num_rows, input_dim, cell_dim, output_dim):
-    generator = torch.Generator().manual_seed(seed)
-
-    def draw(*shape):
-        return torch.randn(*shape, generator=generator) * shape[0] ** -0.5
-
-    projection = None if cell_dim == output_dim else draw(cell_dim, output_dim)
-    weights = LstmpWeights(
-        draw(input_dim, 4 * cell_dim), draw(output_dim, 4 * cell_dim), draw(4 * cell_dim), projection
-    )
-    state = LayerState(draw(num_rows, output_dim), draw(num_rows, cell_dim))
-    return Recurrence(draw(num_words, input_dim) * input_dim**0.5, weights, state)
+    shape = {"num_words": num_words, "num_rows": num_rows, "input_dim": input_dim}
+    return draw_recurrence(seed, **shape, cell_dim=cell_dim, output_dim=output_dim)
 
 
 def rounded(values, dim):
@@ -32,7 +27,7 @@ def rounded(values, dim):
     return (values * factor).round().double(), (largest / 127).double()
 
 
-def product(rows, weight):
+def multiply(rows, weight):
     """rows @ weight with both rounded, in float64: sums of whole numbers are exact."""
     (whole_rows, row_scales), (whole_columns, column_scales) = rounded(rows, 1), rounded(weight, 0)
     return (whole_rows @ whole_columns * row_scales * column_scales).float()
@@ -43,13 +38,13 @@ def emulated(recurrence, batch_sizes, clips):
     outputs = []
     for inputs in recurrence.inputs_ND.split(list(batch_sizes)):
         n = len(inputs)
-        gates = product(inputs, weights.input_D4H) + weights.bias_4H + product(hidden[:n], weights.recurrent_P4H)
+        gates = multiply(inputs, weights.input_D4H) + weights.bias_4H + multiply(hidden[:n], weights.recurrent_P4H)
         i, j, f, o = gates.chunk(4, dim=1)
         cell = f.sigmoid() * cell[:n] + i.sigmoid() * j.tanh()
         cell = cell if clips.cell is None else cell.clamp(-clips.cell, clips.cell)
         hidden = o.sigmoid() * cell.tanh()
         if weights.projection_HP is not None:
-            hidden = product(hidden, weights.projection_HP)
+            hidden = multiply(hidden, weights.projection_HP)
             hidden = hidden if clips.projection is None else hidden.clamp(-clips.projection, clips.projection)
         outputs.append(hidden)
     return torch.cat(outputs)
@@ -74,8 +69,8 @@ def test_equal_to_its_emulation(seed, lengths, dims, projects, clips, threads):
     input_dim, output_dim = dims
     recurrence = random_recurrence(seed, sum(lengths), len(lengths), input_dim, output_dim + 3 * projects, output_dim)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cpu, "num_threads", lambda products: threads)
-        ((found, _),) = engine_named("int8")([recurrence], batch_sizes, clips)
+        patch.setattr(cpu, "num_threads", lambda work: threads)
+        ((found, _),) = find_engine("recurrence", "int8")([recurrence], batch_sizes, clips)
     expected = emulated(recurrence, batch_sizes, clips)
     scale = expected.abs().amax() + 1e-3
     assert (found - expected).abs().amax() < 0.03 * scale
@@ -84,21 +79,20 @@ def test_equal_to_its_emulation(seed, lengths, dims, projects, clips, threads):
 
 def test_near_float32_over_many_steps():
     recurrence = random_recurrence(0, 30 * 16, 16, 64, 256, 64)
-    ((found, state),) = engine_named("int8")([recurrence], [16] * 30, Clips(3.0, 3.0))
-    ((exact, exact_state),) = engine_named("reference")([recurrence], [16] * 30, Clips(3.0, 3.0))
+    ((found, state),) = find_engine("recurrence", "int8")([recurrence], [16] * 30, Clips(3.0, 3.0))
+    ((exact, exact_state),) = find_engine("recurrence", "reference")([recurrence], [16] * 30, Clips(3.0, 3.0))
     assert (found - exact).norm() < 0.02 * exact.norm()
     assert (state.cell_BH - exact_state.cell_BH).norm() < 0.02 * exact_state.cell_BH.norm()
     cosines = torch.cosine_similarity(found, exact, dim=1)
     assert cosines.min() > 0.998
 
 
-def test_gradients_and_missing_kernels_are_refused(monkeypatch):
-    recurrence = random_recurrence(0, 4, 2, 5, 8, 3)
-    recurrence.weights.bias_4H.requires_grad_()
-    with pytest.raises(EngineError, match="no gradients .torch.no_grad"):
-        engine_named("int8")([recurrence], [2, 2], Clips(None, None))
+def test_gradients_are_refused():
+    bilm = BiLM(LstmConfig(cell_dim=8, projection_dim=3))
+    bilm.precision = "int8"
+    words = torch.randn(2, 3, 3)
+    with pytest.raises(EngineError, match="no gradients .use torch.no_grad"):
+        bilm(words, lengths=[3, 2])
     with torch.no_grad():
-        ((found, _),) = engine_named("int8")([recurrence], [2, 2], Clips(None, None))
-    assert found.shape == (4, 3)
-    ((nothing, _),) = engine_named("int8")([recurrence._replace(inputs_ND=torch.empty(0, 5))], [], Clips(None, None))
-    assert nothing.shape == (0, 3)
+        assert bilm(words, lengths=[3, 2])[0].shape == (3, 2, 3, 6)
+        assert bilm(words[:, :0], lengths=[0, 0])[0].shape == (3, 2, 0, 6)

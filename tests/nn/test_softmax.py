@@ -8,8 +8,11 @@ import torch
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from elmokit.engines.kernels import best_for, chunked, kernel_named
-from elmokit.errors import ConfigError, EngineError
+import elmokit.engines  # noqa: F401 (the loss is that of the engine a CPU takes)
+from elmokit.engines.loss import chunked
+from elmokit.errors import ConfigError
+from elmokit.nn import softmax as reference
+from elmokit.nn.operations import Sample
 from elmokit.nn.softmax import Softmax
 from elmokit.pretrain.batches.sampling import Sampler
 
@@ -42,8 +45,9 @@ def relative(found, expected):
     return ((found.double() - expected.double()).norm() / expected.double().norm()).item()
 
 
+@pytest.mark.parametrize("engine", [chunked, reference])
 @pytest.mark.parametrize("sampled", [False, True])
-def test_gradients_are_right_in_float64(sampled, monkeypatch):
+def test_gradients_are_right_in_float64(engine, sampled, monkeypatch):
     monkeypatch.setattr(chunked, "CHUNK_BYTES", 8 * 11 * 4)  # four rows a chunk, the last one incomplete
     hidden, softmax, targets = random_problem(10, 11, 5, torch.float64)
     inputs = (
@@ -52,16 +56,36 @@ def test_gradients_are_right_in_float64(sampled, monkeypatch):
         softmax.bias.detach().double().requires_grad_(),
     )
     negatives = torch.tensor([1, 4, 7, 3])
-    rest = (negatives, torch.rand(4).log(), torch.rand(10).log()) if sampled else ()
-    function = chunked.sampled_cross_entropies if sampled else chunked.linear_cross_entropies
-    assert torch.autograd.gradcheck(lambda *tensors: function(*tensors, targets, *rest)[0], inputs)
+    sample = Sample(negatives, torch.rand(4).log(), torch.rand(10).log()) if sampled else None
+    assert torch.autograd.gradcheck(lambda *tensors: engine.losses(*tensors, targets, sample)[0], inputs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("sampled", [False, True])
+@pytest.mark.parametrize("corrected", [False, True])
+def test_chunks_give_the_loss_and_gradients_of_the_reference(dtype, sampled, corrected, monkeypatch):
+    monkeypatch.setattr(chunked, "CHUNK_BYTES", 4 * 30 * 7)
+    hidden, softmax, targets = random_problem(25, 30, 8, dtype)
+    negatives = torch.randperm(30, generator=torch.Generator().manual_seed(1))[:9]
+    own = torch.rand(25).log() if corrected else None
+    sample = Sample(negatives, torch.rand(9).log(), own) if sampled else None
+    leaves = (hidden, softmax.weight, softmax.bias)
+    found, expected = (engine.losses(*leaves, targets, sample) for engine in (chunked, reference))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+    tolerance = 2**-8 if dtype == torch.bfloat16 else 1e-5
+    for one, other in zip(gradients_of(found[0], *leaves), gradients_of(expected[0], *leaves), strict=True):
+        assert one.dtype == other.dtype and relative(one, other) < tolerance
+    with torch.no_grad():
+        each = chunked.losses(*leaves, targets, sample)[1]
+    torch.testing.assert_close(each, expected[1], atol=1e-5, rtol=1e-5)
 
 
 def test_full_loss_equals_plain_torch(monkeypatch):
     monkeypatch.setattr(chunked, "CHUNK_BYTES", 4 * 501 * 100)
     hidden, softmax, targets = random_problem(257, 501, 32)
     learned = (hidden, softmax.weight, softmax.bias)
-    found, expected = softmax.full_loss(hidden, targets), _plain(softmax, hidden, targets).sum()
+    found, expected = softmax.full_losses(hidden, targets)[0], _plain(softmax, hidden, targets).sum()
     assert found.dtype == torch.float32 and relative(found, expected) < 1e-6
     for one, other in zip(gradients_of(3 * found, *learned), gradients_of(3 * expected, *learned), strict=True):
         assert relative(one, other) < 1e-5
@@ -76,10 +100,10 @@ def _plain(softmax, hidden, targets):
 def test_only_what_learns_gets_a_gradient():
     hidden, softmax, targets = random_problem(6, 9, 4)
     softmax.requires_grad_(False)
-    softmax.full_loss(hidden, targets).backward()
+    softmax.full_losses(hidden, targets)[0].backward()
     assert hidden.grad is not None and softmax.weight.grad is None
     with torch.no_grad():
-        assert not softmax.full_loss(hidden, targets).requires_grad
+        assert not softmax.full_losses(hidden, targets)[0].requires_grad
 
 
 class LargestTensor(TorchDispatchMode):
@@ -105,9 +129,9 @@ def test_logits_are_never_whole_in_memory(sampled, monkeypatch):
     with LargestTensor() as largest:
         if sampled:
             negatives = torch.arange(num_words)
-            loss = softmax.sampled_loss(hidden, targets, negatives, torch.zeros(num_words))
+            loss = softmax.sampled_losses(hidden, targets, negatives, torch.zeros(num_words))[0]
         else:
-            loss = softmax.full_loss(hidden, targets)
+            loss = softmax.full_losses(hidden, targets)[0]
         loss.backward()
         softmax.token_losses(hidden, targets)
     assert largest.size == num_words * 10  # a chunk of ten rows; all logits would be 40 times as many
@@ -120,7 +144,7 @@ def test_bfloat16_outputs_with_float32_weights():
         rounded.weight.copy_(softmax.weight.bfloat16())
         rounded.bias.copy_(softmax.bias)
     exact = hidden.detach().float().requires_grad_()
-    found, expected = softmax.full_loss(hidden, targets), rounded.full_loss(exact, targets)
+    found, expected = softmax.full_losses(hidden, targets)[0], rounded.full_losses(exact, targets)[0]
     assert found.dtype == torch.float32 and relative(found, expected) < 1e-6
     found.backward()
     expected.backward()
@@ -146,9 +170,9 @@ def test_sampled_loss_by_hand():
                 if word != target
             ]
             by_hand = by_hand - target_logit + torch.stack([target_logit, *others]).logsumexp(0)
-        found = softmax.sampled_loss(
+        found = softmax.sampled_losses(
             hidden, targets, negatives, expected_counts.log(), own.log() if corrected else None
-        )
+        )[0]
         torch.testing.assert_close(found, by_hand)
         learned = (hidden, softmax.weight, softmax.bias)
         found_grads = gradients_of(found, *learned)
@@ -160,13 +184,13 @@ def test_sampled_loss_by_hand():
 def test_a_sample_of_the_target_alone_says_nothing():
     hidden, softmax, _ = random_problem(2, 5, 4)
     targets = torch.tensor([3, 3])
-    assert softmax.sampled_loss(hidden, targets, torch.tensor([3]), torch.zeros(1)).item() == 0
+    assert softmax.sampled_losses(hidden, targets, torch.tensor([3]), torch.zeros(1))[0].item() == 0
 
 
 def test_all_words_sampled_for_sure_is_the_full_softmax():
     hidden, softmax, targets = random_problem(20, 30, 8)
-    sampled = softmax.sampled_loss(hidden, targets, torch.randperm(30), torch.zeros(30), torch.zeros(20))
-    torch.testing.assert_close(sampled, softmax.full_loss(hidden, targets))
+    sampled = softmax.sampled_losses(hidden, targets, torch.randperm(30), torch.zeros(30), torch.zeros(20))[0]
+    torch.testing.assert_close(sampled, softmax.full_losses(hidden, targets)[0])
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
@@ -186,7 +210,7 @@ def test_expected_counts_are_how_often_words_are_drawn(name):
 def test_mean_sampled_gradient_comes_near_the_full_one(name, corrected_targets):
     hidden, softmax, targets = random_problem(64, 400, 6)
     learned = (hidden, softmax.weight, softmax.bias)
-    full = gradients_of(softmax.full_loss(hidden, targets), *learned)
+    full = gradients_of(softmax.full_losses(hidden, targets)[0], *learned)
 
     def distance(size, correction=1.0, draws=60):
         """Of the mean gradient of the outputs, for which all words count, from the full one."""
@@ -196,7 +220,7 @@ def test_mean_sampled_gradient_comes_near_the_full_one(name, corrected_targets):
             draw = sampler.draw(step)
             own = torch.from_numpy(sampler.log_expected(targets.numpy(), draw.tries)) if corrected_targets else None
             negatives, expected = torch.from_numpy(draw.ids_S), torch.from_numpy(draw.log_expected_S)
-            loss = softmax.sampled_loss(hidden, targets, negatives, correction * expected, own)
+            loss = softmax.sampled_losses(hidden, targets, negatives, correction * expected, own)[0]
             mean += gradients_of(loss, *learned)[0] / draws
         return relative(mean, full[0])
 
@@ -214,7 +238,7 @@ def test_the_right_distribution_is_where_the_corrected_loss_rests(name):
     with torch.no_grad():
         softmax.bias.copy_(logits)
     targets, hidden = torch.arange(40), torch.zeros(40, 4)
-    share_V = logits.softmax(0)
+    probability_V = logits.softmax(0)
     sampler = SAMPLERS[name](8)
     mean = {True: torch.zeros(40), False: torch.zeros(40)}
     for step in range(800):
@@ -228,10 +252,10 @@ def test_the_right_distribution_is_where_the_corrected_loss_rests(name):
             own_V = bias - own if corrected else bias
             hits = targets.unsqueeze(1) == negatives
             total_V = torch.logaddexp(z_VS.expand(40, -1).masked_fill(hits, -torch.inf).logsumexp(1), own_V)
-            (gradient,) = torch.autograd.grad((share_V * (total_V - own_V)).sum(), bias)
+            (gradient,) = torch.autograd.grad((probability_V * (total_V - own_V)).sum(), bias)
             mean[corrected] += gradient / 800
             if step == 0:
-                ours = softmax.sampled_loss(hidden, targets, negatives, expected, own if corrected else None)
+                ours = softmax.sampled_losses(hidden, targets, negatives, expected, own if corrected else None)[0]
                 torch.testing.assert_close(ours, (total_V - own_V).sum())
     assert mean[True].abs().max() < 0.006
     assert mean[True].abs().max() < mean[False].abs().max()
@@ -284,12 +308,3 @@ def test_log_probs_are_those_of_the_loss():
     assert log_probs.shape == (300, 40) and not log_probs.requires_grad
     torch.testing.assert_close(-log_probs.gather(1, targets[:, None])[:, 0], softmax.token_losses(hidden, targets))
     assert "num_words=40" in repr(softmax)
-
-
-def test_the_choice_of_a_kernel_says_why():
-    assert best_for(torch.device("cpu"), torch.float32, 128) == ("chunked", "triton: needs CUDA, found cpu")
-    assert "float64" in best_for(torch.device("cuda"), torch.float64, 128).reason
-    assert "found 100" in best_for(torch.device("cuda"), torch.bfloat16, 100).reason
-    assert kernel_named("chunked") is chunked
-    with pytest.raises(EngineError, match="chunked"):
-        kernel_named("magic")

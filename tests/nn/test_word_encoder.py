@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from elmokit.config import CharConfig, ElmoConfig, LstmConfig, WordConfig
 from elmokit.nn import word_encoder
-from elmokit.nn.word_encoder import Highway, WordEncoder, distinct_rows, kept_columns
+from elmokit.nn.word_encoder import Highway, WordEncoder, count_needed_columns, find_distinct_rows
 
 CONFIG = ElmoConfig(
     CharConfig(dim=3, filters=((1, 2), (3, 4), (5, 6)), num_highways=2), lstm=LstmConfig(cell_dim=8, projection_dim=4)
@@ -32,7 +32,7 @@ def encoder_of_whole_numbers():
 
 def untrimmed(encoder, ids):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(word_encoder, "kept_columns", lambda ids_NC, widest: ids_NC.shape[1])
+        patch.setattr(word_encoder, "count_needed_columns", lambda ids_NC, widest: ids_NC.shape[1])
         return encoder(ids)
 
 
@@ -40,7 +40,7 @@ def test_trimming_changes_nothing():
     encoder = encoder_of_whole_numbers()
     for lengths in ([3, 4], [50, 3], [44], [46, 2], [3]):
         ids = ids_of_lengths(lengths)
-        assert kept_columns(ids, 5) == min(50, max(lengths) + 5)
+        assert count_needed_columns(ids, 5) == min(50, max(lengths) + 5)
         assert (encoder(ids) - untrimmed(encoder, ids)).abs().max() == 0.0
 
 
@@ -97,7 +97,7 @@ def test_word_table_beside_and_instead_of_characters():
 @given(st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3), max_size=30))
 def test_distinct_rows_rebuild_the_rows(rows):
     ids = torch.tensor(rows, dtype=torch.int64).reshape(-1, 3)
-    distinct, numbers = distinct_rows(ids)
+    distinct, numbers = find_distinct_rows(ids)
     assert torch.equal(distinct[numbers], ids)
     assert len(distinct) == len({tuple(row) for row in rows})
 
@@ -106,7 +106,7 @@ def test_distinct_rows_survive_a_collision(monkeypatch):
     zeros = lambda *args, **kwargs: torch.zeros(3, dtype=torch.int64)  # noqa: E731
     monkeypatch.setattr(torch, "randint", zeros)  # every factor becomes 1: rows with equal sums collide
     ids = torch.tensor([[1, 2, 3], [3, 2, 1], [1, 2, 3]])
-    distinct, numbers = distinct_rows(ids)
+    distinct, numbers = find_distinct_rows(ids)
     assert len(distinct) == 2 and torch.equal(distinct[numbers], ids)
 
 

@@ -27,7 +27,7 @@ def test_the_loss_is_the_sum_of_both_directions(network):
     net, inputs = network
     total, losses_2, _ = net(inputs, net.zero_state(4))
     outputs, _ = net.predictions(inputs, net.zero_state(4))
-    each = [net.softmax.full_loss(out, targets) for out, targets in zip(outputs, inputs.targets_2N, strict=True)]
+    each = [net.softmax.full_losses(out, targets)[0] for out, targets in zip(outputs, inputs.targets_2N, strict=True)]
     assert not losses_2.requires_grad
     torch.testing.assert_close(losses_2, torch.stack(each).detach())
     torch.testing.assert_close(total, sum(each))

@@ -39,7 +39,7 @@ class Network(nn.Module):
         words = self.encoder(ids).view(2, 3, 8)
         layers, _ = self.bilm(words, lengths=[3, 3])
         targets = torch.randint(0, 12, (6,), generator=random)
-        return sum(self.softmax.full_loss(half, targets) for half in layers[-1].view(6, 16).split(8, dim=1))
+        return sum(self.softmax.full_losses(half, targets)[0] for half in layers[-1].view(6, 16).split(8, dim=1))
 
 
 def network(seed=0, softmax=None):

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmokit.errors import ConfigError
-from elmokit.nn.word_encoder import kept_columns
+from elmokit.nn.word_encoder import count_needed_columns
 from elmokit.pretrain.batches.batch import Batch
 from elmokit.pretrain.batches.reader import Prefetcher
 from elmokit.pretrain.batches.sentences import SentenceReader
@@ -357,7 +357,7 @@ def test_columns_are_trimmed_to_what_the_convolutions_need(tmp_path: Path) -> No
     corpus = make_corpus(tmp_path, [["a"], ["b" * 9], ["c" * 47]])
     found = {}
     for batch in SentenceReader(corpus, ByteScheme(), tokens_per_batch=1, widest_filter=7).one_epoch():
-        needed = kept_columns(torch.from_numpy(ByteScheme().word_ids(corpus.words(batch.targets_2N[0, :1]))), 7)
+        needed = count_needed_columns(torch.from_numpy(ByteScheme().word_ids(corpus.words(batch.targets_2N[0, :1]))), 7)
         found[len(corpus.words(batch.targets_2N[0, :1])[0])] = (needed, batch.distinct_UC.shape)
         assert batch.distinct_UC.dtype == np.int16
     assert found == {1: (10, (64, 16)), 9: (18, (64, 24)), 47: (50, (64, 50))}

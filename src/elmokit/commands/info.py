@@ -82,9 +82,12 @@ def _engine_here(config: ElmoConfig) -> str:
     import torch
 
     from elmokit.devices import find_device
-    from elmokit.engines import Clips, best_for
+    from elmokit.engines import choose
+    from elmokit.nn.operations import Clips, Request
 
-    choice = best_for(find_device(), torch.float32, Clips(config.lstm.cell_clip, config.lstm.projection_clip))
+    lstm = config.lstm
+    details = {"clips": Clips(lstm.cell_clip, lstm.projection_clip), "has_projection": lstm.has_projection}
+    choice = choose(Request("recurrence", find_device(), torch.float32, **details))
     return f"{choice.name} ({choice.reason})"
 
 

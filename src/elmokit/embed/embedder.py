@@ -21,7 +21,7 @@ import torch
 
 from elmokit.devices import find_device, is_out_of_memory
 from elmokit.embed.layers import Layers, Pooling, check_layers, check_pooling, choose_layers, pool_words
-from elmokit.engines.precision import PrecisionName, checked_precision
+from elmokit.engines.precision import PrecisionName, check_precision
 from elmokit.errors import EngineError, InputError
 from elmokit.model import Elmo
 from elmokit.nn.bilm import BilmState
@@ -74,7 +74,7 @@ class Embedder:
         cache_words: int = CACHE_WORDS,
     ) -> None:
         place = elmo.device if device is None else torch.device(device)
-        precision = None if precision is None else checked_precision(precision, place)
+        precision = None if precision is None else check_precision(precision, place)
         if state not in get_args(StateMode):
             raise InputError(f"asked for state={state!r}: use one of {', '.join(map(repr, get_args(StateMode)))}")
         if cache_words < 0:
@@ -104,7 +104,7 @@ class Embedder:
     ) -> Embedder:
         """The Embedder of a source: a bundled name, a folder, a `.zip` or a hub id; on the GPU if there is one."""
         device = find_device("cpu" if device is None and precision == "int8" else device)
-        checked_precision(precision, device)
+        check_precision(precision, device)
         embedder = cls(
             Elmo.from_pretrained(source),
             device=device,

@@ -1,8 +1,8 @@
 """How exactly a network computes, and where each way can be had.
 
     float32    everywhere; equal to the published models
-    bfloat16   weights and products of 16 bits, on CUDA
-    int8       products of 8-bit whole numbers, on a CPU (`kernels/cpu`): for inference only
+    bfloat16   weights and matmuls of 16 bits, on CUDA
+    int8       matmuls of 8-bit whole numbers, on a CPU (`cpp/`): for inference only
 
 A way that a machine does not have is declined with the reason; nothing is tried out that could end the process.
 """
@@ -13,10 +13,10 @@ from typing import Literal, cast, get_args
 
 import torch
 
-from elmokit.engines.kernels.cpu import why_no_library
+from elmokit.engines.cpp.building import why_no_library
 from elmokit.errors import EngineError
 
-__all__ = ["PrecisionName", "checked_precision", "why_not"]
+__all__ = ["PrecisionName", "check_precision", "why_not"]
 
 PrecisionName = Literal["float32", "bfloat16", "int8"]
 
@@ -29,7 +29,7 @@ def why_not(precision: PrecisionName, device: torch.device) -> str | None:
         'needs a CPU, found cuda'
     """
     if precision == "bfloat16" and device.type != "cuda":
-        # On a CPU torch's bfloat16 products end the process on some virtual machines, and int8 is faster.
+        # On a CPU torch's bfloat16 matmuls end the process on some virtual machines, and int8 is faster.
         return f"needs CUDA, found {device.type}"
     if precision == "int8" and device.type != "cpu":
         return f"needs a CPU, found {device.type}"
@@ -38,7 +38,7 @@ def why_not(precision: PrecisionName, device: torch.device) -> str | None:
     return None
 
 
-def checked_precision(precision: str, device: torch.device | None = None) -> PrecisionName:
+def check_precision(precision: str, device: torch.device | None = None) -> PrecisionName:
     """The same precision, or an `EngineError` when there is no such one or not on that device."""
     names = get_args(PrecisionName)
     if precision not in names:

@@ -10,7 +10,7 @@ Shapes: B rows, W words, N packed words, P width of a direction, H cell width, L
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -18,8 +18,19 @@ from torch import Tensor, nn
 
 from elmokit.config import LstmConfig
 from elmokit.devices import move_to_device
-from elmokit.engines import Choice, Clips, LayerState, LstmpWeights, Precision, Recurrence, best_for, engine_named
 from elmokit.nn.lstmp import Lstmp
+from elmokit.nn.operations import (
+    Choice,
+    Clips,
+    EngineModule,
+    LayerState,
+    LstmpWeights,
+    Precision,
+    Recurrence,
+    choose,
+    describe,
+    find_engine,
+)
 from elmokit.nn.packing import BoundedText, Packing, join_directions
 
 __all__ = ["BiLM", "BilmState", "Reading"]
@@ -95,7 +106,7 @@ class Reading(NamedTuple):
         return torch.stack([join_directions(pair, self.places_2N, num_places) for pair in self.layers])
 
 
-class BiLM(nn.Module):
+class BiLM(EngineModule):
     """Forward and backward stacks of LSTM layers with projection, residual from the second layer on.
 
     Example:
@@ -109,7 +120,7 @@ class BiLM(nn.Module):
     def __init__(self, config: LstmConfig) -> None:
         super().__init__()
         self.config = config
-        self.precision: Precision = "float32"  # of the products; int8 is for inference on a CPU
+        self.precision: Precision = "float32"  # of the matmuls; int8 is for inference on a CPU
         self.forward_layers = nn.ModuleList(Lstmp(config) for _ in range(config.num_layers))
         self.backward_layers = nn.ModuleList(Lstmp(config) for _ in range(config.num_layers))
 
@@ -120,9 +131,11 @@ class BiLM(nn.Module):
 
     @property
     def engine(self) -> Choice:
-        """The engine that runs the layers on this module's device, and why."""
-        weight = next(self.parameters())
-        return best_for(weight.device, weight.dtype, self.clips, precision=self.precision)
+        """The engine that runs the layers on this module's device in the present gradient mode, and why.
+
+        It is the one that runs unless the words or the state ask for gradients that the weights do not.
+        """
+        return self._choose()
 
     def forward(
         self, words_BWP: Tensor, *, lengths: Sequence[int], state: BilmState | None = None
@@ -187,7 +200,20 @@ class BiLM(nn.Module):
             dropout: applied to what a layer reads: (inputs, layer number, direction) to inputs. The residual adds the
                 dropped inputs, as in bilm-tf.
         """
-        run = engine_named(self.engine.name)
+        read = self._read_packed
+        if torch.compiler.is_compiling():  # a graph would unroll the loop over words anew for every sentence length
+            read = cast(Callable, torch.compiler.disable(read))
+        return read(words, batch_sizes, state, dropout)
+
+    def _read_packed(
+        self,
+        words: Sequence[Tensor],
+        batch_sizes: Sequence[int],
+        state: BilmState,
+        dropout: Callable[[Tensor, int, int], Tensor] | None,
+    ) -> tuple[list[list[Tensor]], BilmState]:
+        engine = self._choose(words, state).name if batch_sizes else "reference"
+        run = find_engine("recurrence", engine)
         inputs, layers, hidden, cell = list(words), [], [], []
         for number in range(self.config.num_layers):
             if dropout is not None:
@@ -206,6 +232,10 @@ class BiLM(nn.Module):
             hidden += [final.hidden_BP for _, final in results]
             cell += [final.cell_BH for _, final in results]
         return layers, BilmState(*(torch.stack(part).unflatten(0, (-1, 2)) for part in (hidden, cell)))
+
+    def _choose(self, words: Sequence[Tensor] = (), state: Sequence[Tensor] = ()) -> Choice:
+        details = {"precision": self.precision, "clips": self.clips, "has_projection": self.config.has_projection}
+        return choose(describe("recurrence", (*self.parameters(), *words), others=state, **details))
 
     def _weights(self, number: int) -> list[LstmpWeights]:
         """The weights of layer `number`, forward then backward."""

@@ -1,21 +1,28 @@
-"""One LSTM layer with projection in one direction: its parameters and how they start.
+"""One LSTM layer with projection in one direction: its parameters, and its recurrence one obvious step at a time.
 
-The recurrence itself is an engine's business (`engines/`); this module only owns the weights. They lie as bilm-tf
-wrote them, (in, out) and gates in the order i, j, f, o, so published files load without a copy and a formula reads
-like the paper: x @ W.
+For each word x, with the output h and the cell c of the word before (Peters et al. 2018; Sak et al. 2014):
 
-Shapes: D input width, H cell width, P output width.
+    i, j, f, o = x @ input_weight + h @ recurrent_weight + bias
+    c = clip(sigmoid(f) * c + sigmoid(i) * tanh(j))
+    h = clip((sigmoid(o) * tanh(c)) @ projection_weight)
+
+Weights lie as bilm-tf wrote them, (in, out) and gates in the order i, j, f, o, so published files load without a copy
+and a formula reads like the paper. `run` is the definition of correct for every engine of the recurrence.
+
+Shapes: D input width, H cell width, P output width, N packed words, B rows, n rows still reading at a step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from elmokit.config import LstmConfig
-from elmokit.engines import LstmpWeights
+from elmokit.nn.operations import Clips, LayerState, LstmpWeights, Recurrence
 
-__all__ = ["Lstmp"]
+__all__ = ["Lstmp", "run"]
 
 
 class Lstmp(nn.Module):
@@ -47,3 +54,32 @@ class Lstmp(nn.Module):
     def weights(self) -> LstmpWeights:
         """The parameters as engines take them."""
         return LstmpWeights(self.input_weight, self.recurrent_weight, self.bias, self.projection_weight)
+
+
+def run(recurrences: Sequence[Recurrence], batch_sizes: Sequence[int], clips: Clips) -> list[tuple[Tensor, LayerState]]:
+    """Outputs (N, P) and final state of each recurrence, each on its own."""
+    return [_run_one(recurrence, batch_sizes, clips) for recurrence in recurrences]
+
+
+def _run_one(recurrence: Recurrence, batch_sizes: Sequence[int], clips: Clips) -> tuple[Tensor, LayerState]:
+    weights, (hidden_BP, cell_BH) = recurrence.weights, recurrence.state
+    outputs = []
+    for input_nD in recurrence.inputs_ND.split(list(batch_sizes)):
+        n = len(input_nD)
+        gates_n4H = input_nD @ weights.input_D4H + hidden_BP[:n] @ weights.recurrent_P4H + weights.bias_4H
+        i_nH, j_nH, f_nH, o_nH = gates_n4H.chunk(4, dim=-1)
+        # The cell is clipped before the output gate reads it, as bilm-tf and AllenNLP do.
+        cell_nH = _clip(f_nH.sigmoid() * cell_BH[:n] + i_nH.sigmoid() * j_nH.tanh(), clips.cell)
+        hidden_nP = o_nH.sigmoid() * cell_nH.tanh()
+        if weights.projection_HP is not None:
+            hidden_nP = _clip(hidden_nP @ weights.projection_HP, clips.projection)
+        outputs.append(hidden_nP)
+        # Rows that have ended keep the state of their last word.
+        hidden_BP = torch.cat([hidden_nP, hidden_BP[n:]])
+        cell_BH = torch.cat([cell_nH, cell_BH[n:]])
+    outputs_NP = torch.cat(outputs) if outputs else hidden_BP[:0]
+    return outputs_NP, LayerState(hidden_BP, cell_BH)
+
+
+def _clip(values: Tensor, bound: float | None) -> Tensor:
+    return values if bound is None else values.clamp(-bound, bound)

@@ -1,8 +1,9 @@
 """The output layer of a language model: what the network says of the next word becomes a loss, or probabilities.
 
-Arrives: the top layer's outputs (N, P), in float32 or bfloat16, and the right words. Leaves: the summed negative
-log-likelihood in float32. Two ways to train: the full softmax and a sampled one. Neither ever holds the logits of all
-predictions at once; `kernels/` says how.
+Arrives: the top layer's outputs (N, P), in float32 or bfloat16, and the right words. Leaves: the negative
+log-likelihood, summed and of each word, in float32. There are two ways to train: the full softmax, and a sampled one
+that compares with a few words only. `losses` is the definition of correct for every engine of the loss; engines never
+hold the logits of all predictions at once.
 
 Shapes: N predictions, P width, V words of the vocabulary, S sampled words.
 """
@@ -15,18 +16,17 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from elmokit.engines import Choice
-from elmokit.engines.kernels import best_for, kernel_named
 from elmokit.errors import ConfigError
+from elmokit.nn.operations import Choice, Sample, choose, describe, find_engine
 
-__all__ = ["Softmax"]
+__all__ = ["Softmax", "losses"]
 
 # Predictions whose probabilities over all words are made at once.
 _ROWS_AT_ONCE = 256
 
 
 class Softmax(nn.Module):
-    """One weight row and one bias a word: softmax(hidden @ weightᵀ + bias).
+    """One weight row and one bias per word: softmax(hidden @ weightᵀ + bias).
 
     Arguments:
         num_words: V.
@@ -38,7 +38,7 @@ class Softmax(nn.Module):
         >>> import torch
         >>> softmax = Softmax(10, 4, counts_V=torch.arange(10, 0, -1))
         >>> hidden, targets = torch.zeros(2, 4), torch.tensor([0, 9])
-        >>> round(softmax.full_loss(hidden, targets).item(), 3)  # -log(10/55) - log(1/55)
+        >>> round(softmax.full_losses(hidden, targets)[0].item(), 3)  # -log(10/55) - log(1/55)
         5.712
         >>> softmax.log_probs(hidden).exp().sum(1)
         tensor([1.0000, 1.0000])
@@ -65,46 +65,18 @@ class Softmax(nn.Module):
         return layer
 
     def engine_for(self, hidden_NP: Tensor) -> Choice:
-        """Which kernel computes the loss of such outputs, and why."""
-        return best_for(hidden_NP.device, hidden_NP.dtype, hidden_NP.shape[1])
-
-    def full_loss(self, hidden_NP: Tensor, targets_N: Tensor) -> Tensor:
-        """Negative log-likelihood of the targets among all words, summed, float32."""
-        return self.full_losses(hidden_NP, targets_N)[0]
+        """Which engine computes the loss of such outputs, and why."""
+        weights = (self.weight, self.bias)
+        return choose(describe("loss", (hidden_NP,), others=weights, width=hidden_NP.shape[1]))
 
     def full_losses(self, hidden_NP: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
-        """The summed loss among all words, which has gradients, and the loss of each target (N), which has none."""
-        kernel = kernel_named(self.engine_for(hidden_NP).name)
-        return kernel.linear_cross_entropies(hidden_NP, self.weight, self.bias, targets_N)
+        """Negative log-likelihood of the targets among all words, float32: summed, and each (N, without gradients)."""
+        return self._losses(hidden_NP, targets_N, None)
 
+    @torch.no_grad()
     def token_losses(self, hidden_NP: Tensor, targets_N: Tensor) -> Tensor:
         """Negative log-likelihood of each target (N), float32, without gradients: for evaluation."""
-        kernel = kernel_named(self.engine_for(hidden_NP).name)
-        return kernel.linear_cross_entropy(hidden_NP, self.weight, self.bias, targets_N, reduction="none")
-
-    def sampled_loss(
-        self,
-        hidden_NP: Tensor,
-        targets_N: Tensor,
-        negatives_S: Tensor,
-        log_expected_S: Tensor,
-        log_expected_N: Tensor | None = None,
-    ) -> Tensor:
-        """Loss of telling each target from S words drawn by a `nn.sampling.Sampler`, summed, float32.
-
-        With the targets' own correction this is bilm-tf's loss (and TensorFlow's): its best solution is the right
-        distribution however few words are drawn, but the loss is lower than the full softmax's and comes near it
-        only as S comes near V. Without it the drawn words estimate the rest of the full softmax's sum without bias,
-        so loss and gradients come near the full ones as S grows.
-
-        Arguments:
-            hidden_NP: the outputs.
-            targets_N: the right words.
-            negatives_S: the drawn words, the same for all predictions; where one is the target, it is left out.
-            log_expected_S: logarithm of each drawn word's expected count.
-            log_expected_N: logarithm of each target's expected count, or `None`.
-        """
-        return self.sampled_losses(hidden_NP, targets_N, negatives_S, log_expected_S, log_expected_N)[0]
+        return self._losses(hidden_NP, targets_N, None)[1]
 
     def sampled_losses(
         self,
@@ -114,11 +86,18 @@ class Softmax(nn.Module):
         log_expected_S: Tensor,
         log_expected_N: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The sum of `sampled_loss`, which has gradients, and the loss of each target (N), which has none."""
-        kernel = kernel_named(self.engine_for(hidden_NP).name)
-        return kernel.sampled_cross_entropies(
-            hidden_NP, self.weight, self.bias, targets_N, negatives_S, log_expected_S, log_expected_N
-        )
+        """Loss of telling each target from S words drawn by a `pretrain.sampling.Sampler`: the sum, and each (N).
+
+        With the targets' own correction this is bilm-tf's loss (and TensorFlow's): its best solution is the right
+        distribution however few words are drawn, but the loss is lower than the full softmax's and comes near it
+        only as S comes near V. Without it the drawn words estimate the rest of the full softmax's sum without bias,
+        so loss and gradients come near the full ones as S grows. The arguments are those of `operations.Sample`.
+        """
+        return self._losses(hidden_NP, targets_N, Sample(negatives_S, log_expected_S, log_expected_N))
+
+    def _losses(self, hidden_NP: Tensor, targets_N: Tensor, sample: Sample | None) -> tuple[Tensor, Tensor]:
+        engine = find_engine("loss", self.engine_for(hidden_NP).name)
+        return engine(hidden_NP, self.weight, self.bias, targets_N, sample)
 
     @torch.no_grad()
     def log_probs(self, hidden_NP: Tensor) -> Tensor:
@@ -133,8 +112,42 @@ class Softmax(nn.Module):
         return f"num_words={len(self.weight)}, width={self.weight.shape[1]}"
 
 
+def losses(
+    hidden_NP: Tensor, weight_VP: Tensor, bias_V: Tensor, targets_N: Tensor, sample: Sample | None = None
+) -> tuple[Tensor, Tensor]:
+    """The negative log-likelihood of the targets, summed (with gradients) and each (N, without); float32.
+
+    Among all words the logits are hidden @ weightᵀ + bias. Among the words of a sample, the logit of each is lowered by
+    the logarithm of its expected count, and so is that of the target, where its count is given.
+    """
+    exact, weight_VP, bias_V = _round_weights(hidden_NP, weight_VP, bias_V)
+    hidden_NP = hidden_NP.to(exact)
+    own_N = (hidden_NP * weight_VP[targets_N]).sum(1) + bias_V[targets_N]
+    if sample is None:
+        losses_N = (hidden_NP @ weight_VP.t() + bias_V).logsumexp(1) - own_N
+    else:
+        own_N = own_N if sample.log_expected_N is None else own_N - sample.log_expected_N
+        logits_NS = hidden_NP @ weight_VP[sample.negatives_S].t() + bias_V[sample.negatives_S] - sample.log_expected_S
+        is_target_NS = targets_N.unsqueeze(1) == sample.negatives_S
+        others_N = logits_NS.masked_fill(is_target_NS, -torch.inf).logsumexp(1)
+        losses_N = torch.logaddexp(others_N, own_N) - own_N
+    return losses_N.sum(), losses_N.detach()
+
+
+def _round_weights(hidden_NP: Tensor, weight_VP: Tensor, bias_V: Tensor) -> tuple[torch.dtype, Tensor, Tensor]:
+    """The dtype of sums, and weight and bias in it.
+
+    The weight is rounded to the dtype of the outputs first: multiplying rounded numbers exactly and adding them in
+    float32 is what the tensor cores of a GPU do with bfloat16. Its gradient is not rounded.
+    """
+    exact = torch.float64 if hidden_NP.dtype == torch.float64 else torch.float32
+    exact_VP = weight_VP.to(exact)
+    rounding_VP = (weight_VP.to(hidden_NP.dtype).to(exact) - exact_VP).detach()
+    return exact, exact_VP + rounding_VP, bias_V.to(exact)
+
+
 def _log_frequencies(counts_V: Tensor, num_words: int) -> Tensor:
-    """Logarithm of each word's share; a word never counted is taken as seen once."""
+    """Logarithm of each word's frequency; a word never counted is taken as seen once."""
     if counts_V.shape != (num_words,):
         raise ConfigError(
             f"an output layer of {num_words} words needs as many counts, but {tuple(counts_V.shape)} came"

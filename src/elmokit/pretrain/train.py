@@ -27,9 +27,10 @@ import torch
 from torch.nn.utils import get_total_norm
 from tqdm import tqdm
 
-from elmokit.engines import best_for
+from elmokit.engines import choose
 from elmokit.errors import TrainingError
 from elmokit.nn.bilm import BilmState
+from elmokit.nn.operations import Request
 from elmokit.pretrain.batches.preparing import Prepared
 from elmokit.pretrain.batches.reader import Prefetcher, Reader
 from elmokit.pretrain.batches.sentences import SentenceReader
@@ -197,7 +198,9 @@ class _Training:
         config, corpus, network = self.config, self.corpus, self.network
         body, output = (sum(p.numel() for p in part.parameters()) for part in (network.body, network.softmax))
         passes = config.tokens / self.reader.tokens_per_epoch
-        engine = best_for(self.place.device, network.dtype, network.body.bilm.clips, trains=True)
+        bilm = network.body.bilm
+        details = {"clips": bilm.clips, "has_projection": bilm.config.has_projection, "wants_grad": True}
+        engine = choose(Request("recurrence", self.place.device, network.dtype, **details))
         processes = f", {self.place.world} processes" if self.place.world > 1 else ""
         others = "are <UNK>" if config.input == "words" else "are read by their letters and predicted as <UNK>"
         lines = [

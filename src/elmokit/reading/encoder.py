@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from elmokit.devices import move_to_device
-from elmokit.engines.kernels.cpu import torch_alone
+from elmokit.engines import torch_alone
 from elmokit.errors import InputError
 from elmokit.model import Elmo
 from elmokit.nn.packing import NUM_BOUNDARIES, BoundedText, add_boundaries
@@ -73,7 +73,7 @@ class TextEncoder:
 
     def spare_threads(self) -> AbstractContextManager[None]:
         """Keep torch's own threads out of the way where nearly all is computed by C++ kernels with theirs."""
-        is_compiled = self.elmo.bilm.engine.name in ("cpu", "int8") and self.elmo.encoder.is_row_by_row
+        is_compiled = self.elmo.bilm.engine.is_row_by_row and self.elmo.encoder.is_row_by_row
         return torch_alone() if is_compiled else nullcontext()
 
     def _encode_boundaries(self) -> Tensor:

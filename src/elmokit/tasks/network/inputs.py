@@ -24,7 +24,7 @@ from elmokit.config import CharConfig
 from elmokit.devices import move_to_device
 from elmokit.embed.embedder import Embedder
 from elmokit.nn.scalar_mix import ScalarMix
-from elmokit.nn.word_encoder import CharCnn, kept_columns
+from elmokit.nn.word_encoder import CharCnn, count_needed_columns
 from elmokit.tasks.config import InputConfig
 from elmokit.tasks.layer_store import LayerStore, TaskElmo
 from elmokit.text.characters import ByteScheme
@@ -231,7 +231,7 @@ class WordInputs(nn.Module):
         places = {word: place for place, word in enumerate(dict.fromkeys(words), start=1)}
         ids_UC = torch.from_numpy(self.scheme.word_ids(list(places)))
         # Columns are cut here, where it needs no answer from a GPU.
-        ids_UC = ids_UC[:, : kept_columns(ids_UC, self.characters.widest_filter)].contiguous()
+        ids_UC = ids_UC[:, : count_needed_columns(ids_UC, self.characters.widest_filter)].contiguous()
         features_UF = F.pad(self.characters(move_to_device(ids_UC, self.device), trims=False), (0, 0, 1, 0))
         return F.embedding(self._place_numbers([places[word] for word in words], is_word_BW), features_UF)
 

@@ -1,0 +1,113 @@
+// Convolutions over the characters of words and their maximum, as sums of table rows.
+//
+// A filter of width w sees w characters; what character s adds at offset k is a vector that can be computed once for all
+// texts. So a window is w rows added up: no multiplications, sixteen times less arithmetic than the convolution. Words end in
+// padding; windows of padding alone are all the same, so each word is read up to the first of them.
+//
+// A table lies as [block of channels][offset][symbol][PANEL], so that what a block needs stays in the cache while many
+// words pass. Every word is computed by the same steps whatever words stand beside it, so it always has the same bits.
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "pool.hpp"
+#include "simd.hpp"
+
+namespace elmokit {
+namespace {
+
+constexpr long WORDS_AT_A_TIME = 256;  // pass over a block of the table before the next is taken
+constexpr long WORDS_A_THREAD = 16;    // fewer are not worth waking a thread
+
+struct Filter {
+    const float *table, *bias;
+    long width, channels, first;  // first: of its features
+};
+
+// The last window that can differ from those before it; padding is what the word's last column holds.
+long last_window(const int32_t* ids, long columns, long width) {
+    long used = columns;
+    while (used > 0 && ids[used - 1] == ids[columns - 1]) --used;
+    return std::min(columns - width, used);
+}
+
+// The largest sum of each channel of a block over the windows 0 to last. A NaN stays one.
+INLINE void pool_block(const float* table, long symbols, long width, const int32_t* ids, long last, Floats* best) {
+    for (int v = 0; v < VECTORS; ++v) best[v] = all(-std::numeric_limits<float>::infinity());
+    for (long place = 0; place <= last; ++place) {
+        Floats sums[VECTORS] = {};
+        for (long offset = 0; offset < width; ++offset) {
+            const float* row = table + (offset * symbols + ids[place + offset]) * PANEL;
+#pragma GCC unroll 4
+            for (int v = 0; v < VECTORS; ++v) sums[v] += load(row + v * LANES);
+        }
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; ++v)
+            best[v] = (sums[v] > best[v]) | (sums[v] != sums[v]) ? sums[v] : best[v];
+    }
+}
+
+void pool_words(
+    const std::vector<Filter>& filters, long symbols, const int32_t* ids, long words, long columns, long features,
+    bool rectifies, float* outputs) {
+    std::vector<long> last(words);
+    for (const Filter& filter : filters) {
+        for (long word = 0; word < words; ++word)
+            last[word] = last_window(ids + word * columns, columns, filter.width);
+        for (long start = 0; start < filter.channels; start += PANEL) {
+            const float* table = filter.table + start * filter.width * symbols;
+            const long count = std::min<long>(PANEL, filter.channels - start);
+            alignas(64) float values[PANEL] = {};
+            std::memcpy(values, filter.bias + start, 4 * count);
+            Floats bias[VECTORS], best[VECTORS];
+            for (int v = 0; v < VECTORS; ++v) bias[v] = load(values + v * LANES);
+            for (long word = 0; word < words; ++word) {
+                pool_block(table, symbols, filter.width, ids + word * columns, last[word], best);
+                for (int v = 0; v < VECTORS; ++v) {
+                    const Floats sum = best[v] + bias[v];
+                    store(values + v * LANES, rectifies ? (sum < 0.0f ? Floats{} : sum) : hyperbolic_tangent(sum));
+                }
+                std::memcpy(outputs + word * features + filter.first + start, values, 4 * count);
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace elmokit
+
+using namespace elmokit;
+
+extern "C" {
+
+// Channels of a block of a table.
+long elmokit_char_block() { return PANEL; }
+
+// Features (words, features) of ids (words, columns). Returns 0, or 1 when an id is not in the tables.
+long elmokit_char_features(
+    const int64_t* ids, long words, long columns, long symbols, long num_filters, const float* const* tables,
+    const float* const* biases, const long* widths, const long* channels, int rectifies, float* outputs,
+    int num_threads) {
+    std::vector<int32_t> small_ids(words * columns);
+    for (long place = 0; place < words * columns; ++place) {
+        if (ids[place] < 0 || ids[place] >= symbols) return 1;
+        small_ids[place] = static_cast<int32_t>(ids[place]);
+    }
+    std::vector<Filter> filters;
+    long features = 0;
+    for (long number = 0; number < num_filters; ++number) {
+        filters.push_back({tables[number], biases[number], widths[number], channels[number], features});
+        features += channels[number];
+    }
+    const int useful = std::max<long>(1, std::min<long>(num_threads, words / WORDS_A_THREAD));
+    in_parallel(useful, [&](int thread, int num_threads) {
+        const auto [begin, end] = share(words, thread, num_threads);
+        for (long first = begin; first < end; first += WORDS_AT_A_TIME)
+            pool_words(
+                filters, symbols, small_ids.data() + first * columns, std::min(WORDS_AT_A_TIME, end - first), columns,
+                features, rectifies != 0, outputs + first * features);
+    });
+    return 0;
+}
+
+}  // extern "C"

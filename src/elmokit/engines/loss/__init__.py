@@ -1,0 +1,3 @@
+"""Engines for the loss of an output layer; the reference is `nn/softmax.py`."""
+
+__all__: list[str] = []

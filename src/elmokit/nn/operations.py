@@ -1,0 +1,270 @@
+"""The three operations that the network calls by contract, and the place where faster ways are offered.
+
+    words        encode(weights, blocks, *, trims) -> vectors        reference: `word_encoder.py`
+    recurrence   run(recurrences, batch_sizes, clips) -> results     reference: `lstmp.py`
+    loss         losses(hidden, weight, bias, targets, sample) -> …  reference: `softmax.py`
+
+Each reference is plain torch, slow and obvious: the definition of correct. `elmokit.engines` offers faster ways when it
+is imported; the network never imports it and runs by the references without it. Before each call the network describes
+what it is about to compute (`Request`) and is told which way to go and why (`Choice`).
+
+Shapes: N packed words, B rows (sentences), D input width, H cell width, P output width, E width of a character or word
+vector, S symbols or sampled words, K channels, V words, w filter width.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+
+from elmokit.errors import EngineError
+
+__all__ = [
+    "Choice",
+    "Clips",
+    "EncoderWeights",
+    "EngineModule",
+    "LayerState",
+    "Linear",
+    "LstmpWeights",
+    "Operation",
+    "Precision",
+    "Recurrence",
+    "Request",
+    "Sample",
+    "choose",
+    "describe",
+    "find_engine",
+    "offer",
+]
+
+Operation = Literal["words", "recurrence", "loss"]
+Precision = Literal["float32", "int8"]
+Linear = tuple[Tensor, Tensor]  # weight (out, in) and bias (out), as `nn.Linear` keeps them
+
+
+class EncoderWeights(NamedTuple):
+    """What turns ids into word vectors; a part that a model does not have is `None` or empty."""
+
+    words_VE: Tensor | None = None
+    symbols_SE: Tensor | None = None
+    filters: tuple[Linear, ...] = ()  # weight (K, E, w) and bias (K)
+    activation: str = "relu"
+    highways: tuple[tuple[Linear, Linear], ...] = ()  # gate and transform
+    projection: Linear | None = None
+
+    def tensors(self) -> list[Tensor]:
+        """All weights."""
+        pairs = [*self.filters, *(linear for highway in self.highways for linear in highway)]
+        pairs += [] if self.projection is None else [self.projection]
+        tables = [table for table in (self.words_VE, self.symbols_SE) if table is not None]
+        return [*tables, *(part for pair in pairs for part in pair)]
+
+
+class LstmpWeights(NamedTuple):
+    """The weights of one layer in one direction, used as `x @ W`; gates lie in the order i, j, f, o."""
+
+    input_D4H: Tensor
+    recurrent_P4H: Tensor
+    bias_4H: Tensor  # the forget gate's +1 is already in it
+    projection_HP: Tensor | None  # None: the output is the gated cell itself
+
+
+class Clips(NamedTuple):
+    """Bounds of the cell and of the projected output; `None` clips nothing."""
+
+    cell: float | None
+    projection: float | None
+
+
+class LayerState(NamedTuple):
+    """What a layer remembers of each row: its last output and its cell."""
+
+    hidden_BP: Tensor
+    cell_BH: Tensor
+
+
+class Recurrence(NamedTuple):
+    """One layer in one direction with everything it needs: words in the order in which it reads them."""
+
+    inputs_ND: Tensor
+    weights: LstmpWeights
+    state: LayerState
+
+
+class Sample(NamedTuple):
+    """Words that a sampled softmax tells the targets from.
+
+    Arguments:
+        negatives_S: the drawn words, the same for all predictions; where one is the target, it is left out.
+        log_expected_S: logarithm of each drawn word's expected count.
+        log_expected_N: logarithm of each target's expected count, or `None`.
+    """
+
+    negatives_S: Tensor
+    log_expected_S: Tensor
+    log_expected_N: Tensor | None = None
+
+
+class Request(NamedTuple):
+    """What is about to be computed, as far as the choice of an engine depends on it.
+
+    Arguments:
+        operation: one of the three.
+        device: where the weights are.
+        dtype: of inputs and weights; `None` if they differ.
+        precision: `"int8"` where matmuls of 8-bit numbers are near enough.
+        wants_grad: whether gradients will be asked for.
+        is_plain: whether tensors lie in memory and torch neither records nor replaces what is done with them.
+        clips: of a recurrence.
+        has_projection: of a recurrence.
+        width: P of an output layer.
+        num_symbols: of a character encoder.
+        filters: (w, K) of a character encoder.
+    """
+
+    operation: Operation
+    device: torch.device
+    dtype: torch.dtype | None
+    precision: Precision = "float32"
+    wants_grad: bool = False
+    is_plain: bool = True
+    clips: Clips = Clips(None, None)
+    has_projection: bool = True
+    width: int = 0
+    num_symbols: int = 0
+    filters: tuple[tuple[int, int], ...] = ()
+
+
+class Choice(NamedTuple):
+    """An engine, why it was taken, and whether a row has the same bits whatever rows are computed beside it."""
+
+    name: str
+    reason: str
+    is_row_by_row: bool = False
+
+    def __str__(self) -> str:
+        """The line that `elmo info` and the log show."""
+        return f"engine={self.name} ({self.reason})"
+
+
+def describe(
+    operation: Operation,
+    tensors: Iterable[Tensor | None],
+    *,
+    others: Iterable[Tensor] = (),
+    **details: Any,  # noqa: ANN401
+) -> Request:
+    """The request for computing with these tensors now.
+
+    Arguments:
+        operation: one of the three.
+        tensors: weights and inputs, which must be of one dtype.
+        others: tensors that may be of another dtype, as engines cast them.
+        details: further fields of `Request`.
+    """
+    given = [tensor for tensor in tensors if tensor is not None]
+    dtypes = {tensor.dtype for tensor in given}
+    dtype = dtypes.pop() if len(dtypes) == 1 else None
+    given += others
+    wants_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
+    return Request(operation, given[0].device, dtype, wants_grad=wants_grad, is_plain=_are_plain(given), **details)
+
+
+def _are_plain(tensors: Iterable[Tensor]) -> bool:
+    """Whether a library that torch cannot look into may take these tensors.
+
+    Not while torch compiles, traces, or a mode such as its counter of operations is on, and not the tensors of
+    `torch.func`, of forward-mode differentiation or of subclasses: those have no memory or more than their memory.
+    """
+    is_tracing = torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
+    if is_tracing or torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
+        return False
+    return all(type(tensor) in (Tensor, nn.Parameter) and _has_memory(tensor) for tensor in tensors)
+
+
+def _has_memory(tensor: Tensor) -> bool:
+    try:
+        is_somewhere = tensor.data_ptr() != 0 or tensor.numel() == 0
+    except RuntimeError:  # a wrapper of `torch.func`
+        return False
+    return is_somewhere and forward_ad.unpack_dual(tensor).tangent is None
+
+
+_log = logging.getLogger("elmokit.engines")
+_ENGINES: dict[tuple[Operation, str], str] = {
+    ("words", "reference"): "elmokit.nn.word_encoder:encode",
+    ("recurrence", "reference"): "elmokit.nn.lstmp:run",
+    ("loss", "reference"): "elmokit.nn.softmax:losses",
+}
+_told: set[tuple[Operation, Choice]] = set()
+
+
+def _choose_reference(request: Request) -> Choice:
+    del request
+    return Choice("reference", "elmokit.engines is not imported")
+
+
+_choose: Callable[[Request], Choice] = _choose_reference
+_forget: Callable[[Iterable[Tensor]], None] = lambda weights: None  # noqa: E731
+
+
+def offer(
+    engines: Mapping[tuple[Operation, str], str],
+    choose: Callable[[Request], Choice],
+    forget: Callable[[Iterable[Tensor]], None],
+) -> None:
+    """Offer faster ways.
+
+    Arguments:
+        engines: the function of each, as "module:function", imported when it is first chosen.
+        choose: which one a request gets, and why.
+        forget: called with weights that may have changed past torch's count of changes.
+    """
+    global _choose, _forget
+    _ENGINES.update(engines)
+    _choose, _forget = choose, forget
+
+
+def choose(request: Request) -> Choice:
+    """The engine for this request; a choice that is met for the first time is logged, with its reason."""
+    if torch.compiler.is_compiling():
+        return Choice("reference", "inside a compiled graph")
+    choice = _choose(request)
+    if (request.operation, choice) not in _told:
+        _told.add((request.operation, choice))
+        _log.info("%s: %s", request.operation, choice)
+    return choice
+
+
+def find_engine(operation: Operation, name: str) -> Callable[..., Any]:
+    """The function of that name; an unknown name is an `EngineError` that lists the known ones."""
+    path = _ENGINES.get((operation, name))
+    if path is None:
+        known = ", ".join(sorted(one for of, one in _ENGINES if of == operation))
+        raise EngineError(f"no engine for {operation} is called {name!r}: use one of {known}")
+    module, function = path.split(":")
+    return getattr(importlib.import_module(module), function)
+
+
+class EngineModule(nn.Module):
+    """A module whose weights an engine may keep a copy of, laid out in another order.
+
+    Engines notice changes that torch counts: optimisers, `copy_`, `load_state_dict`. What goes past the count, such as
+    `weight.data.mul_(2)`, is noticed from the next `train()`, `eval()` or `to()` on.
+    """
+
+    def train(self, mode: bool = True) -> EngineModule:
+        """Switch between training and evaluation, as any module; copies of the weights are forgotten."""
+        _forget(self.parameters())
+        return super().train(mode)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> EngineModule:
+        _forget(self.parameters())
+        return super()._apply(fn, recurse)
