@@ -7,6 +7,7 @@ import sys
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow
 import pytest
 
 from elmokit.embed.embedder import Embedder
@@ -291,6 +292,14 @@ def test_several_inputs_and_standard_input(tmp_path, elmo, monkeypatch):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"d\n")))
     report = run([tmp_path / "1.txt", str(tmp_path / "2.txt"), "-"], tmp_path / "out.npy", elmo)
     assert report.num_lines == 4 and report.warnings == []
+
+
+def test_a_packed_input_gives_the_vectors_of_the_plain_one(text, tmp_path, elmo):
+    packed = tmp_path / "in.txt.zst"
+    packed.write_bytes(pyarrow.compress(text.read_bytes(), codec="zstd", asbytes=True))
+    for source, output in ((text, "plain.npy"), (packed, "packed.npy")):
+        run(source, tmp_path / output, elmo)
+    assert (tmp_path / "plain.npy").read_bytes() == (tmp_path / "packed.npy").read_bytes()
 
 
 def test_progress_reaches_the_end(text, tmp_path, elmo):

@@ -49,7 +49,7 @@ def read_rated_pairs(path: str | PathLike[str], problems: Problems | None = None
         if pair is not None and math.isfinite(pair.rating):
             pairs.append(pair)
         else:
-            problems.bad_at(line.place, f"expected two words and a number, found {line.text()[:60]!r}")
+            problems.add_at(line.place, f"expected two words and a number, found {line.text()[:60]!r}")
     if len(pairs) < 2:
         raise InputError(f"{path}: expected at least two pairs of words, found {len(pairs)}")
     return pairs

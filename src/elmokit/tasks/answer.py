@@ -107,7 +107,7 @@ class Answer(TaskModel):
             if complaint is None:
                 yield example
             else:
-                problems.bad_at(example.source, complaint)
+                problems.add_at(example.source, complaint)
 
     @classmethod
     def build(cls, config: AnswerConfig, examples: Sequence[QuestionExample], inputs: WordInputs) -> Answer:

@@ -122,7 +122,7 @@ class TaskModel(nn.Module, ABC):
             if complaint is None:
                 kept.append(example)
             else:
-                problems.bad_at(example.source, complaint)
+                problems.add_at(example.source, complaint)
         return kept
 
     @torch.no_grad()

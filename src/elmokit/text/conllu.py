@@ -38,7 +38,7 @@ def parse_conllu(
         columns = text.split("\t")
         fault = _find_fault(columns, len(words) + 1)
         if fault is not None:
-            problems.bad(path, number, fault)
+            problems.add(path, number, fault)
             return None
         if columns[0].isdecimal():
             words.append(columns)

@@ -26,7 +26,7 @@ class Problems:
 
     Example:
         >>> problems = Problems(skips=True)
-        >>> problems.bad("train.tsv", 3, "expected two fields, found one")
+        >>> problems.add("train.tsv", 3, "expected two fields, found one")
         >>> problems.summary()
         '1 bad example skipped, the first: train.tsv:3: expected two fields, found one'
     """
@@ -35,12 +35,12 @@ class Problems:
     num_bad: int = field(default=0, init=False)
     first: str | None = field(default=None, init=False)
 
-    def bad(self, path: str | os.PathLike[str], line: int | None, message: str) -> None:
+    def add(self, path: str | os.PathLike[str], line: int | None, message: str) -> None:
         """Something at this place cannot be used: an `InputError`, or one more that was skipped."""
         place = os.fspath(path) if line is None else f"{os.fspath(path)}:{line}"
-        self.bad_at(place, message)
+        self.add_at(place, message)
 
-    def bad_at(self, place: str, message: str) -> None:
+    def add_at(self, place: str, message: str) -> None:
         """The same for a place that is known as text, such as `Example.source`."""
         self._count(f"{place}: {message}")
 
@@ -89,7 +89,7 @@ def _decode(line: Line, problems: Problems) -> str | None:
     except InputError:
         if not problems.skips:
             raise
-        problems.bad_at(line.place, "is not UTF-8")
+        problems.add_at(line.place, "is not UTF-8")
         return None
 
 

@@ -44,7 +44,7 @@ def parse_json_lines(
         if isinstance(values, dict):
             yield number, values
         else:
-            problems.bad(path, number, f"expected a JSON object with {holding}, found {text[:60]!r}")
+            problems.add(path, number, f"expected a JSON object with {holding}, found {text[:60]!r}")
 
 
 def split_words(text: str, segmenter: Segmenter, *, what: str = "sentence") -> list[str]:

@@ -117,18 +117,18 @@ def _read_conll(
     rows = _fields(lines)
     width, word_place = len(rows[0]), 1 if is_numbered else 0
     if column != "last" and not column.isdecimal():
-        problems.bad(path, lines[0][0], f"column {column!r} is a name of CoNLL-U, but this line has {width} columns")
+        problems.add(path, lines[0][0], f"column {column!r} is a name of CoNLL-U, but this line has {width} columns")
         return None
     place = width - 1 if column == "last" else int(column) - 1
     for (number, _), row in zip(lines, rows, strict=True):
         if len(row) != width:
-            problems.bad(path, number, f"expected {width} columns like the sentence's first line, found {len(row)}")
+            problems.add(path, number, f"expected {width} columns like the sentence's first line, found {len(row)}")
             return None
         if not word_place < place < width:
-            problems.bad(path, number, f"expected a word and its label in column {column}, found {width} column(s)")
+            problems.add(path, number, f"expected a word and its label in column {column}, found {width} column(s)")
             return None
         if not row[word_place].strip("\t ") or not row[place].strip("\t "):
-            problems.bad(path, number, "expected a word and its label, found an empty column")
+            problems.add(path, number, "expected a word and its label, found an empty column")
             return None
     words = [row for row in rows if not is_numbered or row[0].isdecimal()]  # no ranges, no empty nodes
     return TaggedSentence(
@@ -142,7 +142,7 @@ def _read_conllu(path: str | os.PathLike[str], lines: Lines, column: str, proble
     name = "upos" if column == "last" else column
     place = int(name) - 1 if name.isdigit() else CONLLU_COLUMNS.index(name) if name in CONLLU_COLUMNS else -1
     if not 2 <= place < len(CONLLU_COLUMNS):
-        problems.bad(path, lines[0][0], f"expected labels in one of {CONLLU_COLUMNS[2:]}, found column {column!r}")
+        problems.add(path, lines[0][0], f"expected labels in one of {CONLLU_COLUMNS[2:]}, found column {column!r}")
         return None
     words = parse_conllu(path, lines, problems)
     if not words:

@@ -149,12 +149,12 @@ class _Document:
         """What was begun must have ended, and nothing may cross."""
         for entity, starts in self.begun.items():
             for start in starts:
-                self.problems.bad(self.path, self.lines[start], f"mention ({entity} does not end in its sentence")
+                self.problems.add(self.path, self.lines[start], f"mention ({entity} does not end in its sentence")
         kept: list[tuple[int, int, str]] = []
         for mention in sorted(self.mentions):
             problem = self._conflict(mention, kept)
             if problem:
-                self.problems.bad(self.path, self.lines[mention[0]], problem)
+                self.problems.add(self.path, self.lines[mention[0]], problem)
             else:
                 kept.append(mention)
         for start, end, entity in kept:
@@ -178,7 +178,7 @@ class _Document:
 
     def _bad_line(self, line: int, message: str) -> None:
         if not self.is_bad:  # one document, one problem
-            self.problems.bad(self.path, line, message)
+            self.problems.add(self.path, line, message)
         self.is_bad = True
 
     def _bracket(self, line: int, part: str, whole: str) -> None:
@@ -186,7 +186,7 @@ class _Document:
         place = len(self.words) - 1
         match = BRACKET.fullmatch(part)
         if not match or not (match[1] or match[3]):
-            self.problems.bad(self.path, line, f"expected mentions such as (3, 3) or (3), joined by |, found {whole!r}")
+            self.problems.add(self.path, line, f"expected mentions such as (3, 3) or (3), joined by |, found {whole!r}")
             return
         begins, entity, ends = match.groups()
         if begins:
@@ -194,7 +194,7 @@ class _Document:
         if ends:
             starts = self.begun.get(entity)
             if not starts:
-                self.problems.bad(self.path, line, f"mention {entity}) ends here but did not begin in this sentence")
+                self.problems.add(self.path, line, f"mention {entity}) ends here but did not begin in this sentence")
                 return
             self.mentions.append((starts.pop(), place, entity))
 

@@ -60,7 +60,7 @@ def read_propbank(path: str | os.PathLike[str], problems: Problems) -> Iterator[
     for number, values in parse_json_lines(path, read_lines(path, problems), problems, holding=FIELDS):
         line = _check_line(values)
         if isinstance(line, str):
-            problems.bad(path, number, line)
+            problems.add(path, number, line)
             continue
         if key != line.key or line.frame.predicate in frames:  # the same predicate again: the sentence comes twice
             if key is not None:

@@ -71,7 +71,7 @@ def read_pairs(path: str | os.PathLike[str], *, problems: Problems | None = None
         label = values.get("label") or None
         lacks = next((name for name in ("premise", "hypothesis") if not values.get(name, "").strip()), None)
         if lacks is not None:
-            problems.bad_at(source, f"expected a {lacks}, found {'an empty one' if lacks in values else 'none'}")
+            problems.add_at(source, f"expected a {lacks}, found {'an empty one' if lacks in values else 'none'}")
         elif label not in NO_LABEL:
             premise, hypothesis = (
                 (str.split if is_split else words)(values[name]) for name in ("premise", "hypothesis")
@@ -116,7 +116,7 @@ def _table(
     for number, text in lines:
         found = text.split("\t")
         if len(found) != width:
-            problems.bad(path, number, f"expected {width} fields between tabs, found {len(found)}")
+            problems.add(path, number, f"expected {width} fields between tabs, found {len(found)}")
             continue
         values = {ours: _clean(ours, unquote(found[place], always=is_quoted)) for ours, place in columns.items()}
         yield f"{os.fspath(path)}:{number}", values, False

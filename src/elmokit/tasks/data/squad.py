@@ -145,7 +145,7 @@ def read_questions(
         for place, paragraph in _parts(article, "paragraphs", f"{os.fspath(path)}: data[{number}]", problems):
             text = paragraph.get("context")
             if not isinstance(text, str) or not text.strip():
-                problems.bad_at(place, f"expected a text in `context`, found {text!r:.60}")
+                problems.add_at(place, f"expected a text in `context`, found {text!r:.60}")
                 continue
             passage = Passage.of(text, segmenter)
             for source, entry in _parts(paragraph, "qas", place, problems):

@@ -64,7 +64,7 @@ def read_table(
     label_place, text_place = places or (0, 1)
     for number, fields in lines if places else chain([first], lines):
         if len(fields) <= max(label_place, text_place):
-            problems.bad(path, number, f"expected a label and a text with a tab between, found {len(fields)} field(s)")
+            problems.add(path, number, f"expected a label and a text with a tab between, found {len(fields)} field(s)")
             continue
         label, text = (unquote(fields[place], always=is_quoted) for place in (label_place, text_place))
         yield from _make_example(path, number, label, splits(text), problems)
@@ -82,7 +82,7 @@ def read_json_lines(
             text = next((values[name] for name in TEXT_NAMES if name in values), None)
             words = splits(text) if isinstance(text, str) else None
         if label is None or not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
-            problems.bad(path, number, f"expected label and text (or words), found the fields {sorted(values)}")
+            problems.add(path, number, f"expected label and text (or words), found the fields {sorted(values)}")
             continue
         yield from _make_example(path, number, str(label), words, problems)
 
@@ -107,7 +107,7 @@ def _make_example(
     path: str | os.PathLike[str], number: int, label: str, words: Sequence[str], problems: Problems
 ) -> Iterator[LabelledSentence]:
     if not label.strip() or not words:
-        problems.bad(
+        problems.add(
             path, number, f"expected a label and a text, found an empty {'text' if label.strip() else 'label'}"
         )
     else:

@@ -45,7 +45,7 @@ def read_trees(
         try:
             found = tree_phrases(text)
         except ValueError as problem:
-            problems.bad(path, number, str(problem))
+            problems.add(path, number, str(problem))
             continue
         kept = found[:1]
         if phrases:
