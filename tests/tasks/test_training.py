@@ -18,6 +18,7 @@ from elmokit.tasks.layer_store import open_elmo
 from elmokit.tasks.network.inputs import WordInputs
 from elmokit.tasks.optimiser import TaskOptimiser, slanted_triangle
 from elmokit.tasks.train import draw_part, train_model
+from elmokit.version import describe_version
 
 QUICK = TrainingConfig(epochs=8, learning_rate=0.02, batch_size=8)
 EXAMPLES = [
@@ -56,6 +57,7 @@ def test_it_learns_and_says_how(tmp_path, random_model):
     assert stored == json.loads(json.dumps(results.to_dict()))
     assert set(stored["mixes"]) == {"input", "output"}
     assert stored["training"]["epochs"] == 8
+    assert stored["versions"]["elmokit"] == describe_version()  # the commit included
     log = [json.loads(line) for line in (tmp_path / "out/log.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [line["accuracy"] for line in log] == results.history
     again = load_task(tmp_path / "out", device="cpu")

@@ -59,14 +59,14 @@ class _Reporting(Command):
             check_picture(self.picture)
 
     def _finish(self, report: Report, began: float, *, columns: list[str] | None = None) -> None:
-        from elmokit.probe.report import draw, versions, write_json
+        from elmokit.probe.report import draw, find_versions, write_json
 
         for line in report.lines():
             say(line)
         if self.output is not None:
             about = {"command": _command_line(self), "seconds": round(time.perf_counter() - began, 1)}
             shared = {name: getattr(self, name, None) for name in ("model", "precision", "seed")}
-            write_json(self.output, {**about, **shared, "versions": versions(), **report.facts_for_json()})
+            write_json(self.output, {**about, **shared, "versions": find_versions(), **report.to_dict()})
         if self.picture is not None:
             draw(report, self.picture, columns=columns)
 

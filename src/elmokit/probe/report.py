@@ -23,7 +23,7 @@ from elmokit.version import describe_version
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Report", "check_writable", "draw", "versions", "write_json"]
+__all__ = ["Report", "check_writable", "draw", "find_versions", "write_json"]
 
 COLOURS = ("#1f5f99", "#edae49", "#77a88d", "#b5a4c9", "#a0a0a0")
 BASELINE_COLOUR = "#d1495b"
@@ -63,7 +63,7 @@ class Report:
         yield " " * name_width + "".join(f"{name:>{width}}" for name, width in zip(self.columns, widths, strict=True))
         for name, numbers in self.rows.items():
             cells = (
-                f"{self.shown(numbers.get(column)):>{width}}"
+                f"{self.show_number(numbers.get(column)):>{width}}"
                 for column, width in zip(self.columns, widths, strict=True)
             )
             yield f"{name:{name_width}}" + "".join(cells)
@@ -71,13 +71,13 @@ class Report:
             yield ""
             yield from self.notes
 
-    def shown(self, number: float | None) -> str:
+    def show_number(self, number: float | None) -> str:
         """A number as the table shows it."""
         if number is None or math.isnan(number):
             return "–"
         return f"{100 * number:.1f}" if self.unit == "fraction" else f"{number:.3f}"
 
-    def facts_for_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Everything, ready for `write_json`; a number that is none is null."""
         rows = [
             {"name": name, **{key: None if math.isnan(number) else round(number, 6) for key, number in numbers.items()}}
@@ -86,7 +86,7 @@ class Report:
         return {"probe": self.probe, "title": self.title, **self.facts, "rows": rows, "notes": self.notes}
 
 
-def versions() -> dict[str, str]:
+def find_versions() -> dict[str, str]:
     """What ran: Python and the packages whose versions can move a number."""
     others = {name: metadata.version(name) for name in PACKAGES}
     return {"python": platform.python_version(), "elmokit": describe_version(), **others}
@@ -126,10 +126,10 @@ def _draw_bars(axes: Axes, report: Report, columns: list[str]) -> None:
         values = [scale * report.rows[name].get(column, float("nan")) for name in names]
         places = [place + (number - (len(columns) - 1) / 2) * height for place in range(len(names))]
         bars = axes.barh(places, values, height=0.92 * height, color=COLOURS[number % len(COLOURS)], label=column)
-        axes.bar_label(bars, labels=[report.shown(value / scale) for value in values], padding=2, fontsize=8)
+        axes.bar_label(bars, labels=[report.show_number(value / scale) for value in values], padding=2, fontsize=8)
     if report.baseline is not None:
         value = report.rows[report.baseline][columns[0]]
-        label = f"{report.baseline}: {report.shown(value)}"
+        label = f"{report.baseline}: {report.show_number(value)}"
         axes.axvline(scale * value, color=BASELINE_COLOUR, linestyle="--", linewidth=1, label=label)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()

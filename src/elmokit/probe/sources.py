@@ -21,6 +21,7 @@ from elmokit.embed.embedder import Embedder
 from elmokit.errors import InputError
 from elmokit.text.files import PACKED_SUFFIXES
 from elmokit.text.word_vectors import read_vectors
+from elmokit.version import find_version
 
 __all__ = ["ElmoSource", "LayerMix", "StaticSource", "VectorSource", "single_layers"]
 
@@ -84,11 +85,10 @@ class ElmoSource(VectorSource):
         first = "words" if embedder.elmo.config.characters is None else "characters"
         mixes = single_layers([f"layer 0 ({first})", *(f"layer {number}" for number in range(1, num_layers))])
         mixes.append(LayerMix("average", (1 / num_layers,) * num_layers))
-        if embedder.elmo.stored_mix is not None:
-            stored = embedder.elmo.stored_mix
-            weights = tuple(float(stored.gamma) * weight for weight in stored.layer_weights())
-            mixes.append(LayerMix("mix", weights))
-        key = f"{embedder.elmo.fingerprint()} {embedder.elmo.precision} {embedder.state}"
+        if (stored := embedder.elmo.stored_mix) is not None:
+            mixes.append(LayerMix("mix", tuple(stored.gamma.item() * weight for weight in stored.layer_weights())))
+        elmo = embedder.elmo
+        key = f"{find_version()} {elmo.fingerprint()} {elmo.precision} {embedder.state} {embedder.device.type}"
         super().__init__(mixes=mixes, dim=embedder.dim, key=key)
 
     def layers(self, sentences: Sequence[Sequence[str]]) -> list[np.ndarray]:
