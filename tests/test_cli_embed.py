@@ -67,7 +67,7 @@ def test_int8_is_near_and_said_in_the_file(embed):
 
 def test_a_precision_that_is_not_here_is_declined_with_the_reason(embed, desk, capsys):
     assert embed("corpus.txt", "-o", "out.parquet", "--device", "cpu", "--precision", "bfloat16") == 2
-    assert "'bfloat16' needs CUDA, found cpu: use one of 'float32'" in complaint(capsys)
+    assert "--precision bfloat16 needs CUDA, found cpu: use one of 'float32'" in complaint(capsys)
     assert sorted(path.name for path in desk.iterdir()) == ["corpus.txt"]
 
 
@@ -215,7 +215,7 @@ def test_control_c_says_how_to_go_on(desk, random_model):
     finally:
         process.kill()
         _, said = process.communicate()
-    assert said.decode() == "elmo: stopped; the same command with --resume goes on where it stopped\n"
+    assert said.decode() == "elmo: stopped; the same command with --resume continues\n"
     assert not (desk / "out.parquet").exists()
 
 
@@ -231,3 +231,19 @@ def test_someone_at_a_terminal_sees_progress(desk, random_model):
     assert "100%" in shown
     assert "words/s" in shown
     assert "left" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-o", "out.xyz"], "or say --format"),
+        (["-o", "out.npy", "--layers", "most"], "asked for --layers most: use"),
+    ],
+)
+def test_errors_speak_the_words_of_the_command_line(arguments, words, random_model, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "corpus.txt").write_text("A line.\n", encoding="utf-8")
+    assert main(["embed", "corpus.txt", "--model", str(random_model), *arguments]) == 2
+    line = capsys.readouterr().err
+    assert words in line
+    assert "=" not in line

@@ -8,6 +8,7 @@ torch is imported only by a subcommand that runs, so `elmo --help` answers at on
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import os
 import re
@@ -63,8 +64,8 @@ elmo bench     how fast, beside other libraries and what the machine allows
 `elmo COMMAND --help` explains a command; `elmo --version` tells the version."""
 
 HINTS = {
-    Embed: "; the same command with --resume goes on where it stopped",
-    Train: "; the same command goes on from its last checkpoint",
+    Embed: "; the same command with --resume continues",
+    Train: "; the same command continues from the last checkpoint",
 }
 BAD_INPUT, FAILURE, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
 
@@ -143,7 +144,7 @@ def _run(command: Command) -> int:
         if command.debug:
             traceback.print_exc()
         code, line = _explain(problem)
-        warn(line)
+        warn(_in_options(line, command))
         return code
 
 
@@ -159,6 +160,15 @@ def _explain(problem: Exception) -> tuple[int, str]:
     if is_out_of_memory(problem):
         return FAILURE, f"out of memory ({text}): try a smaller --batch-size"
     return FAILURE, f"unexpected {type(problem).__name__}: {text}; --debug shows where"
+
+
+def _in_options(text: str, command: Command) -> str:
+    """A message for Python users in the words of the command line: `layers='top'` becomes `--layers top`."""
+    for field in dataclasses.fields(command):
+        option = "--" + field.name.replace("_", "-")
+        text = text.replace(f" ({field.name}=True)", "")  # the option stands beside it already
+        text = re.sub(rf"(?<![\w.-]){field.name}=(?:'([^']*)'|(\w*))", rf"{option} \1\2", text)
+    return text.strip()
 
 
 def _one_line(box: str) -> str:

@@ -108,7 +108,7 @@ def test_ctrl_c_says_how_to_go_on(texts, tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr("elmokit.pretrain.train.train", stop)
     assert main(["train", str(texts[0]), "-o", str(tmp_path / "m"), *TINY]) == 130
-    assert "the same command goes on from its last checkpoint" in one_line_of(capsys)
+    assert "the same command continues from the last checkpoint" in one_line_of(capsys)
 
 
 def test_settings_are_read_from_text(texts, tmp_path, monkeypatch, capsys):

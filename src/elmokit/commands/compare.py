@@ -88,7 +88,7 @@ def _marked(sentence: Sequence[str], places: Sequence[int]) -> str:
 
 
 def _table(numbers: Sequence[int], vectors: Sequence[np.ndarray]) -> list[str]:
-    """Cosine similarities, one row a pair of sentences, one column a layer and one for their average."""
+    """Cosine similarities, one row per pair of sentences, one column per layer and one for their average."""
     columns = [f"layer {layer}" for layer in range(len(vectors[0]))] + ["average"]
     rows = ["sentences" + "".join(f"{column:>10}" for column in columns)]
     for (one, first_LD), (other, second_LD) in combinations(zip(numbers, vectors, strict=True), 2):
@@ -98,7 +98,7 @@ def _table(numbers: Sequence[int], vectors: Sequence[np.ndarray]) -> list[str]:
 
 
 def _draw(path: Path, sentences: Sequence[str], vectors: Sequence[np.ndarray]) -> None:
-    """A square a layer; the darker a field, the more alike the word is in those two sentences."""
+    """A square per layer; the darker a field, the more alike the word is in those two sentences."""
     from elmokit.pictures import draw_picture
 
     count, num_layers = len(vectors), len(vectors[0])

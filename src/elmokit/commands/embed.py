@@ -1,6 +1,6 @@
 """`elmo embed`: files of text in, one file of vectors out.
 
-Lines arrive from files or standard input; each becomes one row of the output (with `--split`, one row a sentence).
+Lines arrive from files or standard input; each becomes one row of the output (with `--split`, one row per sentence).
 The work is `embed_files`; here stand its options and the progress bar.
 """
 
@@ -28,7 +28,7 @@ class Embed(Command):
     """Turn files of text into files of word vectors.
 
     Each line of the input is one sentence and becomes one row of the output; blank lines are kept as empty rows.
-    The output appears only when it is complete. If the run is stopped, the same command with --resume goes on.
+    The output appears only when it is complete. If the run is stopped, the same command with --resume continues.
 
     Example: elmo embed corpus.txt -o vectors.parquet --model my-model
     """
@@ -36,7 +36,7 @@ class Embed(Command):
     files: Annotated[
         tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="FILE...", help_behavior_hint="(required)")
     ]
-    """Text files in UTF-8, one sentence a line (.gz, .bz2, .xz, .zst too); - reads standard input."""
+    """Text files in UTF-8, one sentence per line (.gz, .bz2, .xz, .zst too); - reads standard input."""
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="OUT")]
     """Where the vectors go."""
     model: Model = DEFAULT_MODEL
@@ -71,11 +71,11 @@ class Embed(Command):
         ),
     ] = "zero"
     split: bool = False
-    """Split each line into sentences: one row a sentence instead of one row a line."""
+    """Split each line into sentences: one row per sentence instead of one row per line."""
     tokenised: bool = False
     """The words of each line stand between spaces already; take them as they are."""
     resume: bool = False
-    """Go on with a run that was stopped."""
+    """Continue a run that was stopped."""
     overwrite: bool = False
     """Replace OUT if it exists."""
     strict: bool = False

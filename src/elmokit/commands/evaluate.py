@@ -28,7 +28,7 @@ __all__ = ["Evaluate"]
 class Evaluate(Command):
     """Measure how well a model predicts a text: its perplexity, forward, backward and mean.
 
-    All files count as one text. Every word of the model's vocabulary is in the race; a word outside it is scored as
+    All files count as one text. Probabilities are over the model's whole vocabulary; a word outside it is scored as
     <UNK>. A prediction is made for each word and for the end of each sentence. Blank lines do not count.
 
     Example: elmo evaluate heldout.txt --model my-model

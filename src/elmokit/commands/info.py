@@ -27,7 +27,7 @@ class Info(Command):
     source: tyro.conf.Positional[Model]
 
     def run(self) -> None:
-        """Load the model and print one line a fact."""
+        """Load the model and print one line per fact."""
         from elmokit.io import load
 
         facts = list(_facts(load(self.source, softmax="shape")))
@@ -67,15 +67,15 @@ def _how_words_are_read(config: ElmoConfig) -> str:
     if config.characters:
         characters = config.characters
         what = "UTF-8 bytes" if characters.scheme == "bytes" else f"{characters.num_symbols:,} Unicode symbols"
-        ways.append(f"{what}, up to {characters.max_length - 2} a word, {characters.num_highways} highway layer(s)")
+        ways.append(f"{what}, up to {characters.max_length - 2} per word, {characters.num_highways} highway layer(s)")
     return " and ".join(ways)
 
 
 def _stored_mix(checkpoint: Checkpoint) -> str:
     if "mix.weights" not in checkpoint.tensors:
         return "none stored (the average is used)"
-    shares = ", ".join(f"{share:.3f}" for share in checkpoint.tensors["mix.weights"].softmax(0).tolist())
-    return f"{shares}; gamma {checkpoint.tensors['mix.gamma'].item():.3f}"
+    weights = ", ".join(f"{weight:.3f}" for weight in checkpoint.tensors["mix.weights"].softmax(0).tolist())
+    return f"{weights}; gamma {checkpoint.tensors['mix.gamma'].item():.3f}"
 
 
 def _engine_here(config: ElmoConfig) -> str:

@@ -41,7 +41,7 @@ class Predict(Command):
     """Which one to replace, if the word stands in the text more than once: 2 for the second."""
 
     def run(self) -> None:
-        """Ask the model and print one line a word."""
+        """Ask the model and print one line per word."""
         from elmokit.errors import InputError
         from elmokit.language_model.model import LanguageModel
 

