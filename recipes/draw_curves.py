@@ -3,9 +3,9 @@
     python recipes/draw_curves.py NAME=LOG.jsonl[+NEXT.jsonl…] [NAME=LOG.jsonl@WORDS_PER_SECOND …] -o curves.svg
 
 The lines are the training loss (a moving mean), as perplexity; the dots are perplexities on held-out text. Minutes are
-words divided by the words a second of each line, so evaluations and stops are not in them; runs that shared a device
+words divided by the words per second of each line, so evaluations and stops are not in them; runs that shared a device
 are drawn at the speed they have alone, if it is given. A sampled softmax has a lower loss than the held-out perplexity,
-which is that of the full one. `+` is a run that went on from the model of the one before it: its words are counted on.
+which is that of the full one. `+` is a run that continued from the model of the one before it: its words are added.
 """
 
 import argparse

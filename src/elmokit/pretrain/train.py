@@ -37,7 +37,7 @@ from elmokit.pretrain.batches.sentences import SentenceReader
 from elmokit.pretrain.batches.streams import StreamReader
 from elmokit.pretrain.corpus.encoded import EncodedCorpus
 from elmokit.pretrain.folder import Texts, encode_texts, find_corpus, keep_settings
-from elmokit.pretrain.held_out import TOKENS_PER_BATCH, HeldOut, to_perplexity
+from elmokit.pretrain.held_out import measure_perplexity, to_perplexity
 from elmokit.pretrain.journal import Journal, Listener, Meter, RateGuard, write_tensorboard
 from elmokit.pretrain.network import build_network
 from elmokit.pretrain.optim.optimiser import Optimiser
@@ -54,6 +54,7 @@ __all__ = ["build_reader", "train"]
 RECORD_AFTER = 3  # steps after which a GPU's optimiser step is recorded: its state is there then
 ASK_TIME_EVERY = 16  # steps between agreements of several processes on whether time is over
 MANY_PASSES = 20
+HELD_OUT_TOKENS = 8192  # of held-out text, read at once
 
 
 def train(
@@ -183,12 +184,12 @@ class _Training:
         self.guard = RateGuard()
         self.journal = Journal(folder / "log.jsonl", report)
         self.checkpoints = Checkpoints(folder / "checkpoints")
-        self.held_out: HeldOut | None = None
+        self.held_out: SentenceReader | None = None
         if held_out is not None:
-            # No more at once than a step reads: measuring should not need the most memory.
-            at_once = min(TOKENS_PER_BATCH, config.tokens_per_batch)
-            filters = config.widest_filter
-            self.held_out = HeldOut(held_out, scheme, place, widest_filter=filters, tokens_per_batch=at_once)
+            # No more at once than a step reads: measuring should not need the most memory. One seed for all runs.
+            at_once = min(HELD_OUT_TOKENS, config.tokens_per_batch)
+            sizes = {"tokens_per_batch": at_once, "widest_filter": config.widest_filter}
+            self.held_out = SentenceReader(held_out, scheme, **sizes, rank=place.rank, world=place.world)
         self.step, self.tokens = 0, 0
         self.evaluations: list[dict[str, float]] = []
         self._has_told_speed = False
@@ -229,7 +230,8 @@ class _Training:
             if saved["state"] is not None and isinstance(self.stepper, PlainStepper):
                 self.stepper.load_state(BilmState(*saved["state"]), self.place.rank)
             self.meter.load_state(saved["meter"], is_first=self.place.is_first)
-            self.guard.load_state(saved["guard"])
+            if "guard" in saved:  # older checkpoints have none
+                self.guard.load_state(saved["guard"])
             self.place.say(f"continues   from its checkpoint at {self.tokens:,} words")
         if self.place.is_first:
             self.journal.truncate(self.step)
@@ -320,7 +322,7 @@ class _Training:
     def _evaluate(self) -> None:
         if self.held_out is None:
             return
-        perplexity = self.held_out.perplexity(self.network)
+        perplexity = measure_perplexity(self.network, self.held_out, self.place)
         self.meter.restart_clock()
         self.evaluations.append({"tokens": self.tokens, **perplexity})
         self.note("held-out", perplexity)

@@ -114,13 +114,15 @@ class Optimiser:
             saved = state[key]
             if optimizer is None and saved is None:
                 continue
-            if optimizer is None or saved is None or saved["names"] != self._names(optimizer):
+            own = [] if optimizer is None else self._names(optimizer)
+            if optimizer is None or saved is None or sorted(saved["names"]) != sorted(own):
                 raise CheckpointError(
                     "the optimiser's state belongs to other parameters than this network has: "
                     "resume with the same model and output layer"
                 )
-            own_groups = optimizer.state_dict()["param_groups"]
-            optimizer.load_state_dict({"state": saved["state"], "param_groups": own_groups})
+            # By name: another version may have had the parameters in another order.
+            states = {own.index(saved["names"][number]): state for number, state in saved["state"].items()}
+            optimizer.load_state_dict({"state": states, "param_groups": optimizer.state_dict()["param_groups"]})
 
     def _both(self) -> list[torch.optim.Optimizer]:
         return [optimizer for optimizer in (self._muon, self._rest) if optimizer is not None]
