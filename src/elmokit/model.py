@@ -299,8 +299,8 @@ class Elmo(nn.Module):
         if self.keep_boundaries:
             mask_BW = bounded_mask_BW
         else:
-            layers_LBWD = _without_boundaries(layers_LBWD, mask_BW)
-            mixes = [_without_boundaries(mixed_BWD, mask_BW) for mixed_BWD in mixes]
+            layers_LBWD = _remove_boundaries(layers_LBWD, mask_BW)
+            mixes = [_remove_boundaries(mixed_BWD, mask_BW) for mixed_BWD in mixes]
         layers = layers_LBWD.unflatten(1, leading)
         mixes = [self.dropout(mixed_BWD).unflatten(0, leading) for mixed_BWD in mixes]
         return ElmoOutput(layers, mixes, mask_BW.unflatten(0, leading), state)
@@ -356,6 +356,6 @@ def word_ids(sentences: Sequence[Sequence[str]]) -> Tensor:
     return torch.from_numpy(ByteScheme().batch_ids(sentences))
 
 
-def _without_boundaries(values: Tensor, mask_BW: Tensor) -> Tensor:
+def _remove_boundaries(values: Tensor, mask_BW: Tensor) -> Tensor:
     """The words alone (…, B, W, D) out of (…, B, W+2, D): begin is first, end stands behind each row's last word."""
     return values[..., 1:-1, :].masked_fill(~mask_BW.unsqueeze(-1), 0)

@@ -292,7 +292,7 @@ class Embedder:
         text = self._encoder.encode(sentences)
         reading = self.elmo.bilm.read(text, state=state)
         # Layers are chosen while each direction lies apart: what nobody asked for is never put together.
-        mix = self.elmo.stored_mix
+        mix = self.elmo.stored_mix if layers == "mix" else None
         halves = [choose_layers(half, layers, mix=mix) for half in zip(*reading.layers, strict=True)]
         chosen = [
             join_directions(pair, reading.places_2N, len(text.words_T)).cpu().numpy()

@@ -73,6 +73,8 @@ class TextEncoder:
 
     def spare_threads(self) -> AbstractContextManager[None]:
         """Keep torch's own threads out of the way where nearly all is computed by C++ kernels with theirs."""
+        if torch.get_num_threads() == 1:
+            return nullcontext()
         is_compiled = self.elmo.bilm.engine.is_row_by_row and self.elmo.encoder.is_row_by_row
         return torch_alone() if is_compiled else nullcontext()
 
