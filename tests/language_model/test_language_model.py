@@ -251,7 +251,9 @@ def test_substitutes_multiply_both_sides_and_divide_by_how_frequent_a_word_is(lm
     right = [by_hand.says(1, word) for word in ["</S>", ".", "sat"]][-1]
     shares = np.exp(left + right) * np.arange(1, len(WORDS) + 1)  # Zipf: a word's frequency falls as 1 / rank
     shares[[WORDS.index(word) for word in ("<S>", "</S>", "<UNK>", "bank", "Bank")]] = 0
-    for word, probability in lm.substitutes("the river bank sat.", "bank", top=100):
+    found = lm.substitutes("the river bank sat.", "bank", top=100)
+    assert len(found) == len(WORDS) - 5
+    for word, probability in found:
         assert probability == pytest.approx(shares[WORDS.index(word)] / shares.sum(), rel=1e-4)
 
 

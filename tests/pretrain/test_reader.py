@@ -315,12 +315,14 @@ def test_a_state_of_other_data_is_refused(corpus: EncodedCorpus, make) -> None:
 
 
 def test_settings_that_make_no_sense(corpus: EncodedCorpus) -> None:
-    for options in ({"rank": 1}, {"rank": -1}, {"tokens_per_batch": 0}, {"seed": -1}, {"widest_filter": 0}):
-        with pytest.raises(ConfigError):
-            sentence_reader(corpus, **options)
-    for options in ({"rows": 1, "world": 2}, {"unroll": 0}, {"pool_blocks": 0}):
-        with pytest.raises(ConfigError):
+    for name, value in (("rank", 1), ("rank", -1), ("tokens_per_batch", 0), ("seed", -1), ("widest.filter", 0)):
+        with pytest.raises(ConfigError, match=name):
+            sentence_reader(corpus, **{name.replace(".", "_"): value})
+    for options in ({"rows": 1, "world": 2}, {"unroll": 0}):
+        with pytest.raises(ConfigError, match="rows at least, one per rank, and a token each"):
             stream_reader(corpus, **options)
+    with pytest.raises(ConfigError, match="pool"):
+        stream_reader(corpus, pool_blocks=0)
 
 
 # Distinct words
