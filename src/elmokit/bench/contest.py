@@ -29,7 +29,7 @@ __all__ = ["KNOWN", "Contestant", "Texts", "agreement", "contestants_for", "take
 Say = Callable[[str], None]
 Texts = dict[int, list[list[list[str]]]]  # by batch size the sentences of each run
 
-WORDS_A_SENTENCE = 20  # of single sentences, whose milliseconds are compared
+WORDS_PER_SENTENCE = 20  # of single sentences, whose milliseconds are compared
 SINGLE_SENTENCES, WARM_UP = 8, 32
 SMALLEST_RUN = {"tiny": 64, "small": 64, "medium": 64, "original": 32}  # sentences: big models take long enough
 AGREEMENT_BATCHES, AGREEMENT_ROWS = 3, 8
@@ -105,7 +105,7 @@ def take_turns(
         size: of the models, for the records.
         texts: of `texts_for`: for each batch size the sentences of each run, the first of which is not counted.
         notes: for those who break down.
-        say: is told how far things are.
+        say: is told about the progress.
     """
     records, standing = [], list(contestants)
     for batch_size in plan.batch_sizes:
@@ -137,7 +137,7 @@ def texts_for(plan: Plan, size: str, text: Text) -> Texts:
     for batch_size in plan.batch_sizes:
         if batch_size == 1:
             counts = [2] + [SINGLE_SENTENCES] * plan.runs
-            found[batch_size] = [text.take(count, num_words=WORDS_A_SENTENCE) for count in counts]
+            found[batch_size] = [text.take(count, num_words=WORDS_PER_SENTENCE) for count in counts]
         else:
             a_run = max(1, SMALLEST_RUN[size] // batch_size) * batch_size
             counts = [min(batch_size, WARM_UP)] + [a_run] * plan.runs

@@ -34,7 +34,7 @@ QUESTIONS = {
 }
 BATCHES, LENGTHS, SHARES = (1, 2, 4, 8, 16, 32, 64, 128, 256), (5, 10, 20, 40, 80, 160), (0.05, 0.2, 0.4, 0.6, 0.8, 1.0)
 ROWS, WORDS = 32, 20
-WORDS_A_POINT = 1280
+WORDS_PER_POINT = 1280
 REPEATS = 3
 LOGARITHMIC = ("batch", "length", "size")
 BLUE, GREY = "#1f5f99", "#666666"
@@ -85,7 +85,7 @@ def _on_cores(cores: int, folder: Path, text: Text) -> dict[str, Any]:
 
 def _rows(batch_size: int) -> int:
     """Sentences that make a point worth timing, in whole batches."""
-    return max(1, WORDS_A_POINT // WORDS // batch_size) * batch_size
+    return max(1, WORDS_PER_POINT // WORDS // batch_size) * batch_size
 
 
 def _cut(text: Text, count: int, num_words: int) -> Sentences:
@@ -94,10 +94,10 @@ def _cut(text: Text, count: int, num_words: int) -> Sentences:
 
 def _repeating(text: Text, share: float) -> Sentences:
     """Sentences of which so large a share of the words is different, in no order."""
-    words = distinct_words(text, round(share * WORDS_A_POINT))
-    flat = [words[place % len(words)] for place in range(WORDS_A_POINT)]
+    words = distinct_words(text, round(share * WORDS_PER_POINT))
+    flat = [words[place % len(words)] for place in range(WORDS_PER_POINT)]
     random.Random(0).shuffle(flat)
-    return [flat[start : start + WORDS] for start in range(0, WORDS_A_POINT, WORDS)]
+    return [flat[start : start + WORDS] for start in range(0, WORDS_PER_POINT, WORDS)]
 
 
 def draw_growth(result: dict[str, Any], path: Path) -> None:

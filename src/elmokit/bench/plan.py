@@ -70,7 +70,7 @@ class Plan:
         peers: whom to compare with.
         sizes: models of elmokit.
         weights: `(size, folder)` pairs of AllenNLP files to use; random weights for sizes without one.
-        batch_sizes: sentences a call.
+        batch_sizes: sentences per call.
         runs: how often each contestant takes its turn; medians are reported.
         threads: cores that a contestant may use.
         compares: whether contestants are timed.

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from elmokit.bench.contest import KNOWN, WORDS_A_SENTENCE
+from elmokit.bench.contest import KNOWN, WORDS_PER_SENTENCE
 from elmokit.bench.growth import QUESTIONS
 
 __all__ = ["markdown", "milliseconds_of", "rate_of", "spread_of"]
@@ -124,12 +124,12 @@ def _floor_rows(floors: list[dict[str, Any]], size: str, batch_sizes: Sequence[i
 
 def _heading(batch_size: int) -> str:
     if batch_size == 1:
-        return f"batch 1, ms per sentence of {WORDS_A_SENTENCE} words"
+        return f"batch 1, ms per sentence of {WORDS_PER_SENTENCE} words"
     return f"batch {batch_size}, words/s"
 
 
 def _shown(rate: float, batch_size: int) -> str:
-    return f"{1e3 * WORDS_A_SENTENCE / rate:,.1f}" if batch_size == 1 else f"{rate:,.0f}"
+    return f"{1e3 * WORDS_PER_SENTENCE / rate:,.1f}" if batch_size == 1 else f"{rate:,.0f}"
 
 
 def _figure(record: dict[str, Any] | None) -> str:

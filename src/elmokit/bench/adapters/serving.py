@@ -6,9 +6,9 @@ The adapter `use_NAME.py` stands beside this file. SETUP is a Python file that i
 called if it has one, for libraries that need help to be imported at all. Only the call that embeds is timed. What a
 library prints goes to standard error, so that it cannot mix with answers. Needs numpy, and no elmokit.
 
-An adapter has `versions()` and `load(settings)`, which gives a model with `embed(sentences)`, `vectors(batches)` (one
-(layers, words, dim) array a sentence, from zero state on), `forget()`, and maybe `about`, a line for the table. It may
-have `ACTIONS` of its own.
+An adapter has `LIBRARIES`, whose versions are reported, and `Model(settings)` with `embed(sentences)`, `forget()`,
+`vectors(batches)` (one (layers, words, dim) array per sentence, from zero state on), and maybe `about`, a line for the
+table. It may have `ACTIONS` of its own.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Server:
         """The answer to one request; a problem becomes an answer that names it."""
         try:
             actions = {"load": self._load, "time": self._time, "vectors": self._vectors}
-            actions.update(drop=self._drop, versions=self.adapter.versions)
+            actions.update(drop=self._drop, versions=self._versions)
             actions.update(getattr(self.adapter, "ACTIONS", {}))
             return actions[request.pop("do")](**request)
         except Exception as problem:
@@ -53,7 +53,7 @@ class Server:
 
     def _load(self, name: str, settings: dict[str, Any]) -> dict[str, Any]:
         start = time.perf_counter()
-        self.models[name] = self.adapter.load(settings)
+        self.models[name] = self.adapter.Model(settings)
         return {"seconds": time.perf_counter() - start, "about": getattr(self.models[name], "about", None)}
 
     def _time(self, name: str, sentences: list[list[str]], batch_size: int) -> dict[str, Any]:
@@ -78,6 +78,11 @@ class Server:
         batches = [sentences[start : start + batch_size] for start in range(0, len(sentences), batch_size)]
         np.save(path, np.concatenate([array for array in model.vectors(batches)], axis=1).astype(np.float32))
         return {}
+
+    def _versions(self) -> dict[str, str]:
+        from importlib.metadata import version
+
+        return {**{name: version(name) for name in self.adapter.LIBRARIES}, "python": sys.version.split()[0]}
 
     def _drop(self) -> dict[str, Any]:
         self.models.clear()

@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Model", "load", "versions"]
+__all__ = ["LIBRARIES", "Model"]
+
+LIBRARIES = ("allennlp", "torch")
 
 
 class Model:
@@ -44,7 +45,7 @@ class Model:
             return [self._without_boundaries(layer, found["mask"])[0] for layer in found["activations"]]
 
     def vectors(self, batches: list[list[list[str]]]) -> list[np.ndarray]:
-        """All layers of batches in order, from a state of zeros; the state goes on from batch to batch."""
+        """All layers of batches in order, from a state of zeros; the state is carried from batch to batch."""
         self._bilm._elmo_lstm.reset_states()
         arrays = []
         for batch in batches:
@@ -60,18 +61,6 @@ class Model:
         for place, words in enumerate(sentences):
             rows[place, : len(words)] = self._torch.tensor([self._rows[word] for word in words])
         return rows
-
-
-def load(settings: dict[str, Any]) -> Model:
-    """AllenNLP's model with these settings."""
-    return Model(settings)
-
-
-def versions() -> dict[str, str]:
-    """Of the library and what it computes with."""
-    from importlib.metadata import version
-
-    return {"allennlp": version("allennlp"), "torch": version("torch"), "python": sys.version.split()[0]}
 
 
 def _files(folder: Path) -> tuple[str, str]:

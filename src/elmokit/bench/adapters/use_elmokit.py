@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ACTIONS", "Model", "load", "versions"]
+__all__ = ["ACTIONS", "Model"]
 
 WORDS_AT_ONCE = 200
 
@@ -37,7 +37,7 @@ class Model:
         return self.embedder.embed(sentences, layers="all", batch_size=len(sentences))
 
     def vectors(self, batches: list[list[list[str]]]) -> list[np.ndarray]:
-        """All layers as the originals compute them: each row goes on where the row of the batch before stopped."""
+        """All layers as the originals compute them: each row continues the row of the batch before."""
         from elmokit.embed import Embedder
 
         carrying = Embedder.from_pretrained(self._source, device="cpu", state="carry", **self._options)
@@ -49,12 +49,7 @@ class Model:
             self.embedder.clear_cache()
 
 
-def load(settings: dict[str, Any]) -> Model:
-    """An Embedder with these settings."""
-    return Model(settings)
-
-
-def versions() -> dict[str, str]:
+def _versions() -> dict[str, str]:
     """Of elmokit and what it computes with."""
     import torch
 
@@ -87,4 +82,4 @@ def _rates(read_bytes: list[int]) -> dict[str, Any]:
     return measure_rates(read_bytes)
 
 
-ACTIONS = {"write": _write, "config": _config, "rates": _rates}
+ACTIONS = {"versions": _versions, "write": _write, "config": _config, "rates": _rates}

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Model", "load", "versions"]
+__all__ = ["LIBRARIES", "Model"]
 
+LIBRARIES = ("elmoformanylangs", "torch")
 SHAPE = "cnn_50_100_512_4096_sample.json"  # comes with the library; all of its 44 languages have it
 SPECIAL_WORDS = ["<oov>", "<bos>", "<eos>", "<pad>"]
 
@@ -46,19 +46,6 @@ class Model:
 
     def forget(self) -> None:
         """Nothing is remembered."""
-
-
-def load(settings: dict[str, Any]) -> Model:
-    """A model with these settings."""
-    return Model(settings)
-
-
-def versions() -> dict[str, str]:
-    """Of the library and what it computes with."""
-    from importlib.metadata import version
-
-    libraries = {name: version(name) for name in ("elmoformanylangs", "torch")}
-    return {**libraries, "python": sys.version.split()[0]}
 
 
 def _write_random_model(folder: Path, words: list[str]) -> None:

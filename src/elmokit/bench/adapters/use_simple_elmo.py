@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Model", "load", "versions"]
+__all__ = ["LIBRARIES", "Model"]
+
+LIBRARIES = ("simple_elmo", "tensorflow")
 
 
 class Model:
@@ -49,7 +50,7 @@ class Model:
             return self._model.get_elmo_vectors(sentences, warmup=False, layers="all", session=self._session)
 
     def vectors(self, batches: list[list[list[str]]]) -> list[np.ndarray]:
-        """All layers of batches in order, from a state of zeros; the state goes on from batch to batch."""
+        """All layers of batches in order, from a state of zeros; the state is carried from batch to batch."""
         with self._graph.as_default():
             self._session.run(self._tensorflow.global_variables_initializer())
         arrays = []
@@ -60,16 +61,3 @@ class Model:
 
     def forget(self) -> None:
         """Nothing is remembered."""
-
-
-def load(settings: dict[str, Any]) -> Model:
-    """simple_elmo's model with these settings."""
-    return Model(settings)
-
-
-def versions() -> dict[str, str]:
-    """Of the library and what it computes with."""
-    from importlib.metadata import version
-
-    libraries = {name: version(name) for name in ("simple_elmo", "tensorflow")}
-    return {**libraries, "python": sys.version.split()[0]}

@@ -8,11 +8,11 @@ such a copy, else it has random weights and MiniLM's word pieces, which are its 
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-__all__ = ["Model", "load", "versions"]
+__all__ = ["LIBRARIES", "Model"]
 
+LIBRARIES = ("transformers", "torch")
 NAMES = {"minilm": "sentence-transformers/all-MiniLM-L6-v2", "bert": "google-bert/bert-base-uncased"}
 
 
@@ -46,19 +46,6 @@ class Model:
 
     def forget(self) -> None:
         """Nothing is remembered."""
-
-
-def load(settings: dict[str, Any]) -> Model:
-    """A model with these settings."""
-    return Model(settings)
-
-
-def versions() -> dict[str, str]:
-    """Of the library and what it computes with."""
-    from importlib.metadata import version
-
-    libraries = {name: version(name) for name in ("transformers", "torch")}
-    return {**libraries, "python": sys.version.split()[0]}
 
 
 def _found(which: str) -> tuple[Any, Any]:
