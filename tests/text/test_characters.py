@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from elmokit.config import CharConfig, ElmoConfig, WordConfig
@@ -103,10 +103,12 @@ def test_unicode_without_swapped_markers():
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(ANY_TEXT, max_size=6))
+@example(["<bos>", "<eos>"])
 def test_unicode_against_the_description(words):
     scheme = UnicodeScheme(ALPHABET, 10)
     for row, word in zip(scheme.word_ids(words).tolist(), words, strict=True):
         letters = [ID.get(letter, ID["<oov>"]) for letter in word[:8]]
+        letters = [ID[word]] if word in ("<bos>", "<eos>") else letters
         assert row == [ID["<bow>"], *letters, ID["<eow>"], *[ID["<pad>"]] * (8 - len(letters))]
     assert scheme.count_cut(words) == sum(len(word) > 8 or "\0" in word for word in words)
 
