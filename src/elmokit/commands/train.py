@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from elmokit.commands.base import Command
+from elmokit.commands.base import Command, Device
 from elmokit.commands.settings import Setting, find_settings, make_options, replace_fields, show_value
 from elmokit.config import CharConfig, LstmConfig
 from elmokit.pretrain.recipes import RECIPES, TrainConfig, recipe_named
@@ -97,11 +97,7 @@ class Train(Command):
     """Stop with a checkpoint after so many minutes; the same command continues."""
     workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all cores)")] = None
     """Processes that split the text into words."""
-    device: Annotated[
-        str | None,
-        tyro.conf.arg(metavar="cpu|cuda|cuda:N", help_behavior_hint="(default: a GPU if there is one)"),
-    ] = None
-    """Where to compute."""
+    device: Device = None
     tensorboard: bool = False
     """Also write the log for TensorBoard, to DIR.training/tensorboard."""
     settings: _options_with(DEFAULT_RECIPE) = field(default_factory=dict)  # pyright: ignore[reportInvalidTypeForm]
