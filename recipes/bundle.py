@@ -1,5 +1,9 @@
 """A trained model becomes a small folder to ship: float16 weights, int8 output layer, canonical state, facts, a card.
 
+Bytes that the training text hardly has keep embeddings of random size, several times those of the letters, and one such
+byte would drown everything else that a word says: they get the mean embedding of the other bytes that begin a character
+of several bytes. No word without such a byte changes.
+
     python recipes/bundle.py TRAINED NEW_FOLDER [--mix results.json] [--about about.json] [--card more.md]
 
 `results.json` is what `elmo task train` wrote of a task that learned a mix at its input: it becomes the model's own mix
@@ -17,6 +21,18 @@ from elmokit import Elmo
 from elmokit.io import load, save
 
 LIMIT = 44e6
+NUM_BYTES, LETTERS, LEADS = 256, range(ord("a"), ord("z") + 1), range(0xC2, 0xF0)
+MUCH_LARGER = 6  # times the size of the letters' embeddings
+
+
+def calm_rare_bytes(table_SE):
+    """The embedding table with the rows of untrained bytes replaced, and how many there were."""
+    sizes_S = table_SE.float().norm(dim=1)
+    is_rare_S = sizes_S > MUCH_LARGER * sizes_S[list(LETTERS)].median()
+    is_rare_S[NUM_BYTES:] = False  # what begins and ends words and sentences is in every text
+    leads = [byte for byte in LEADS if not is_rare_S[byte]]
+    mean_E = table_SE[leads].float().mean(dim=0).to(table_SE.dtype)
+    return torch.where(is_rare_S.unsqueeze(1), mean_E, table_SE), int(is_rare_S.sum())
 
 
 def main():
@@ -39,6 +55,11 @@ def main():
         weights = ", ".join(f"{weight:.3f}" for weight in mix["weights"])
         learned = f"learned at the input of the task {result['task']}"
         checkpoint.metadata["mix"] = f"{weights}, times {mix['gamma']:.3f}; {learned}"
+    characters = checkpoint.config.characters
+    if characters is not None and characters.scheme == "bytes":
+        table = "encoder.characters.embedding"
+        checkpoint.tensors[table], num_rare = calm_rare_bytes(checkpoint.tensors[table])
+        print(f"{num_rare} bytes are hardly in the training text: they got the mean embedding of others")
     state = Elmo.from_checkpoint(load(asked.trained)).canonical_state
     checkpoint.tensors["canonical.hidden"], checkpoint.tensors["canonical.cell"] = (part[:, :, 0] for part in state)
     save(checkpoint, asked.folder, dtype="float16", softmax_dtype="int8")
