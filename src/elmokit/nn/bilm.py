@@ -235,7 +235,8 @@ class BiLM(EngineModule):
 
     def _choose(self, words: Sequence[Tensor] = (), state: Sequence[Tensor] = ()) -> Choice:
         details = {"precision": self.precision, "clips": self.clips, "has_projection": self.config.has_projection}
-        return choose(describe("recurrence", (*self.parameters(), *words), others=state, **details))
+        weights = [part for number in range(self.config.num_layers) for pair in self._weights(number) for part in pair]
+        return choose(describe("recurrence", (*weights, *words), others=state, **details))
 
     def _weights(self, number: int) -> list[LstmpWeights]:
         """The weights of layer `number`, forward then backward."""

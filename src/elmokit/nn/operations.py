@@ -186,15 +186,16 @@ def _are_plain(tensors: Iterable[Tensor]) -> bool:
     is_tracing = torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
     if is_tracing or torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         return False
-    return all(type(tensor) in (Tensor, nn.Parameter) and _has_memory(tensor) for tensor in tensors)
+    may_be_dual = forward_ad._current_level >= 0
+    return all(type(tensor) in (Tensor, nn.Parameter) and _has_memory(tensor, may_be_dual) for tensor in tensors)
 
 
-def _has_memory(tensor: Tensor) -> bool:
+def _has_memory(tensor: Tensor, may_be_dual: bool) -> bool:
     try:
         is_somewhere = tensor.data_ptr() != 0 or tensor.numel() == 0
     except RuntimeError:  # a wrapper of `torch.func`
         return False
-    return is_somewhere and forward_ad.unpack_dual(tensor).tangent is None
+    return is_somewhere and not (may_be_dual and forward_ad.unpack_dual(tensor).tangent is not None)
 
 
 _log = logging.getLogger("elmokit.engines")

@@ -51,6 +51,7 @@ class TextEncoder:
         self.elmo = elmo
         self.cache = WordCache(cache_words)
         self._boundaries_2P: Tensor | None = None
+        self._is_compiled: tuple[object, bool] = None, False
 
     @torch.inference_mode()
     def encode(self, sentences: Sequence[Sequence[Token]]) -> BoundedText:
@@ -75,8 +76,14 @@ class TextEncoder:
         """Keep torch's own threads out of the way where nearly all is computed by C++ kernels with theirs."""
         if torch.get_num_threads() == 1:
             return nullcontext()
-        is_compiled = self.elmo.bilm.engine.is_row_by_row and self.elmo.encoder.is_row_by_row
-        return torch_alone() if is_compiled else nullcontext()
+        weight = next(self.elmo.bilm.parameters())
+        situation = weight.device, weight.dtype, self.elmo.precision
+        if (
+            situation != self._is_compiled[0]
+        ):  # asked once: a choice of engines takes a tenth of a short sentence's time
+            is_compiled = self.elmo.bilm.engine.is_row_by_row and self.elmo.encoder.is_row_by_row
+            self._is_compiled = situation, is_compiled
+        return torch_alone() if self._is_compiled[1] else nullcontext()
 
     def _encode_boundaries(self) -> Tensor:
         boundaries_2P = self._boundaries_2P
