@@ -78,9 +78,7 @@ class TextEncoder:
             return nullcontext()
         weight = next(self.elmo.bilm.parameters())
         situation = weight.device, weight.dtype, self.elmo.precision
-        if (
-            situation != self._is_compiled[0]
-        ):  # asked once: a choice of engines takes a tenth of a short sentence's time
+        if situation != self._is_compiled[0]:  # asked once: a tenth of a short sentence's time
             is_compiled = self.elmo.bilm.engine.is_row_by_row and self.elmo.encoder.is_row_by_row
             self._is_compiled = situation, is_compiled
         return torch_alone() if self._is_compiled[1] else nullcontext()
