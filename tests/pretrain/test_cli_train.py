@@ -102,6 +102,36 @@ def test_missing_text_is_named(tmp_path, capsys):
     assert "nothing.txt" in one_line_of(capsys)
 
 
+@pytest.mark.parametrize(
+    "wrong", [["nofile.txt"], ["TEXT", "--held-out", "nofile.txt"], ["TEXT", "--vectors", "no.txt"]]
+)
+def test_a_mistyped_name_leaves_nothing_behind(wrong, texts, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    asked = [str(texts[0]) if word == "TEXT" else word for word in wrong]
+    assert main(["train", *asked, "-o", "y", "--tokenised", *TINY]) == 2
+    assert wrong[-1] in one_line_of(capsys)
+    assert list(tmp_path.iterdir()) == []
+    other = ["--recipe", "small", *TINY[2:]]
+    assert main(["train", str(texts[0]), "-o", "y", "--tokenised", *other]) == 0
+
+
+def test_text_that_cannot_be_encoded_leaves_nothing_behind(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "blank.txt").write_text("\n\n", encoding="utf-8")
+    assert main(["train", "blank.txt", "-o", "y", *TINY]) == 2
+    assert "found no words at all" in one_line_of(capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["blank.txt"]
+
+
+def test_a_failure_keeps_the_folder_of_an_earlier_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "blank.txt").write_text("\n\n", encoding="utf-8")
+    (tmp_path / "y.training").mkdir()
+    (tmp_path / "y.training" / "log.jsonl").write_text("{}\n", encoding="utf-8")
+    assert main(["train", "blank.txt", "-o", "y", *TINY]) == 2
+    assert (tmp_path / "y.training" / "log.jsonl").exists()
+
+
 def test_ctrl_c_says_how_to_go_on(texts, tmp_path, capsys, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from elmokit.pretrain.corpus.encoding import encode_corpus
 from elmokit.pretrain.recipes import TrainConfig
 from elmokit.text.files import find_files, measure_files
 
-__all__ = ["Texts", "encode_texts", "find_corpus", "keep_settings"]
+__all__ = ["Texts", "check_texts", "encode_texts", "find_corpus", "keep_settings", "remove_unless_encoded"]
 
 Texts = Sequence[str | os.PathLike[str]]
 
@@ -28,6 +30,32 @@ CHANGEABLE = {
     "tokens", "learning_rate", "muon_learning_rate", "weight_decay", "warmup_tokens", "hold", "final_learning_rate",
     "clip_norm", "evaluate_every", "checkpoint_every", "log_every",
 }  # fmt: skip
+
+
+def check_texts(texts: Texts, held_out: Texts, folder: Path) -> None:
+    """Refuse text that is not there before anything is written; what was encoded by an earlier call may be gone."""
+    if not texts:
+        raise ConfigError("no text was given: name files, globs or - for standard input")
+    for sources, corpus in ((texts, find_corpus(texts, folder)), (held_out, folder / "held-out")):
+        if sources and not (corpus / "corpus.json").is_file():
+            find_files(list(sources))
+    if {"-"} <= set(map(os.fspath, texts)) & set(map(os.fspath, held_out)):
+        raise ConfigError("standard input (-) is named as text and as held-out text: it can be read only once")
+
+
+@contextmanager
+def remove_unless_encoded(folder: Path | None) -> Iterator[None]:
+    """Remove the folder of a run that fails before its text is encoded: its settings bind nobody yet.
+
+    Arguments:
+        folder: of a run that began just now; `None` for one that continues, which is left alone.
+    """
+    try:
+        yield
+    except BaseException:
+        if folder is not None and not (folder / "corpus" / "corpus.json").is_file():
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def keep_settings(folder: Path, settings: dict[str, Any], model_folder: Path) -> dict[str, Any]:
@@ -65,8 +93,6 @@ def encode_texts(
     workers: int | None,
 ) -> None:
     """Encode text and held-out text, unless that was done before."""
-    if not texts:
-        raise ConfigError("no text was given: name files, globs or - for standard input")
     corpus = find_corpus(texts, folder)
     if not (corpus / "corpus.json").is_file():
         encode_corpus(

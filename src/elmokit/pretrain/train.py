@@ -36,7 +36,14 @@ from elmokit.pretrain.batches.reader import Prefetcher, Reader
 from elmokit.pretrain.batches.sentences import SentenceReader
 from elmokit.pretrain.batches.streams import StreamReader
 from elmokit.pretrain.corpus.encoded import EncodedCorpus
-from elmokit.pretrain.folder import Texts, encode_texts, find_corpus, keep_settings
+from elmokit.pretrain.folder import (
+    Texts,
+    check_texts,
+    encode_texts,
+    find_corpus,
+    keep_settings,
+    remove_unless_encoded,
+)
 from elmokit.pretrain.held_out import measure_perplexity, to_perplexity
 from elmokit.pretrain.journal import Journal, Listener, Meter, RateGuard, write_tensorboard
 from elmokit.pretrain.network import build_network
@@ -98,6 +105,8 @@ def train(
         report = write_tensorboard(folder / "tensorboard", then=report)
     with find_place(device) as place:
         start = choose_start(config, start_from=start_from, vectors=vectors)
+        check_texts(texts, held_out, folder)
+        is_new = not folder.exists()
         changed: dict[str, Any] = {}
         if place.is_first:
             changed = keep_settings(folder, {**start.config.to_dict(), **start.origin}, model_folder)
@@ -106,7 +115,8 @@ def train(
             place.say(f"{model_folder}: this run is finished, and its model is there")
             return model_folder
         if place.is_first:
-            encode_texts(texts, held_out, folder, start.config, tokenised, held_out_tokenised, workers)
+            with remove_unless_encoded(folder if is_new else None):
+                encode_texts(texts, held_out, folder, start.config, tokenised, held_out_tokenised, workers)
         place.wait()
         corpus = EncodedCorpus.open(find_corpus(texts, folder))
         held_out_corpus = EncodedCorpus.open(folder / "held-out") if held_out else None
