@@ -44,7 +44,8 @@ class Embedder:
 
     In `zero` and `canonical` mode several threads may call one Embedder. In `carry` mode one thread at a time may:
     batches of 64 sentences (unless told) are taken in input order, row r of a batch continues row r of the batch
-    before, and the state stays here until `reset_state()`.
+    before, and the state stays here until `reset_state()`. An Embedder can be pickled and copied, with the state that
+    it carries and without the words that it remembers.
 
     Arguments:
         elmo: the model; it is put into evaluation mode and belongs to the Embedder. After changing its weights, call
@@ -227,6 +228,13 @@ class Embedder:
     def clear_cache(self) -> None:
         """Forget every word vector; needed after the model's weights have changed."""
         self._encoder.clear_cache()
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "_carry_lock"}
+
+    def __setstate__(self, values: dict[str, object]) -> None:
+        self.__dict__.update(values)
+        self._carry_lock = threading.Lock()
 
     def _check(self, sentences: Iterable[Sentence], layers: Layers, batch_size: int | None) -> Layers:
         if isinstance(sentences, (str, bytes)):

@@ -55,6 +55,10 @@ class WordCache:
     def __len__(self) -> int:
         return len(self._slots)
 
+    def __reduce__(self) -> tuple[type[WordCache], tuple[int]]:
+        """A copy starts empty: what it would remember is quickly computed and may be large."""
+        return WordCache, (self.capacity,)
+
     def clear(self) -> None:
         """Forget every word; the table is given back too."""
         with self._lock:

@@ -83,6 +83,10 @@ class TextEncoder:
             self._is_compiled = situation, is_compiled
         return torch_alone() if self._is_compiled[1] else nullcontext()
 
+    def __getstate__(self) -> dict[str, object]:
+        # What was computed here is computed again where the copy runs.
+        return {**self.__dict__, "_boundaries_2P": None, "_is_compiled": (None, False)}
+
     def _encode_boundaries(self) -> Tensor:
         boundaries_2P = self._boundaries_2P
         if boundaries_2P is None:
