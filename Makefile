@@ -1,7 +1,7 @@
 # Everything a user or contributor runs. `make help` lists it.
 PYTHON ?= python3
 BIN := .venv/bin
-# One torch thread a test worker: two workers on two cores would otherwise fight over them.
+# One torch thread per test worker: two workers on two cores would otherwise fight over them.
 WORKERS ?= 2
 
 .PHONY: help demo test lint types layers suite docs bench clean

@@ -5,7 +5,8 @@
 Makes a text of so many megabytes in a temporary folder (sentences of Zipf-distributed words, new ones without end),
 and another of `--times` the size; or takes the files named, once and `--times` over. Each is encoded in a new process,
 and every 20 ms the anonymous memory (RssAnon) of that process and of all those it started is summed: file-backed pages,
-which the system takes back when it likes, are not counted. Prints the largest and the mean of each, and words a second.
+which the system takes back when it likes, are not counted. Prints the largest and the mean of each, and words per
+second.
 """
 
 import argparse

@@ -113,7 +113,7 @@ def at_full_size(settings, shape, rows, words, dtype, device):
 
 
 def matmuls_of(shape, rows, words, dtype, device):
-    """Name, function and floating-point operations of each product: of a step, then of all steps together."""
+    """Name, function and floating-point operations of each matmul: of a step, then of all steps together."""
     (output_dim, cell_dim), num_words = shape, rows * words
 
     def draw(*sizes):
@@ -187,7 +187,7 @@ class Sweep:
             if on_gpu:
                 taken = engines.milliseconds(engines.recorded(several) or several, repeats=5, warmup=2)
             found[name] = us = 1e3 * taken / repeats
-            print(f"{shape:9s}product {name:30s}{us:8.1f} us {flop / us / 1e6:6.0f} TFLOP/s", flush=True)
+            print(f"{shape:9s}matmul  {name:30s}{us:8.1f} us {flop / us / 1e6:6.0f} TFLOP/s", flush=True)
         self.found["matmuls, microseconds"][shape] = found
 
     def left(self):

@@ -3,7 +3,7 @@
     python benchmarks/in_allennlp.py MODEL --text FILE --python OTHER_PYTHON --setup SHIM_FOLDER
 
 OTHER_PYTHON belongs to an environment with AllenNLP; SHIM_FOLDER holds the `allennlp_shim.py` that makes its release
-importable there (see tests/parity/make_allennlp_golden.py). FILE has a tokenised sentence a line. Ten batches of 32
+importable there (see tests/parity/make_allennlp_golden.py). FILE has one tokenised sentence per line. Ten batches of 32
 sentences go through both, the state carried from batch to batch, as AllenNLP always does. Its code runs in float32 and
 in float64: rounding grows with the words a state has seen, and the second shows whose it is. Fails if the first batch,
 which starts from zero, differs by more than 1e-5, or a later one by more than that and AllenNLP's own rounding.

@@ -185,7 +185,7 @@ def compile_one(arch, kernel, counts, pointers, numbers, constants, known, warps
     blocks = min(65536 // (registers * warps * 32), 227 * 1024 // max(1, shared), 64 // warps)
     wide = len(re.findall(r"st\.global\S*\.v[24]", code)), len(re.findall(r"st\.global", code))
     counted = f"{code.count('wgmma.mma_async'):6d}{code.count('mma.sync.al'):5d}"
-    waits = " serialized: each product is waited for" if "are serialized" in said else ""
+    waits = " serialized: each matmul is waited for" if "are serialized" in said else ""
     print(
         f"{label:90s}{registers:5d}{spilled:6d}{shared:8d}{blocks:7d}{counted} {wide[0]}/{wide[1]}{waits}", flush=True
     )

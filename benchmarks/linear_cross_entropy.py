@@ -229,7 +229,7 @@ class Sweep:
         return run
 
     def time_weight(self):
-        """The product with the table: one of its columns is the bias, the others are there to make it fast."""
+        """The matmul with the table: one of its columns is the bias, the others are there to make it fast."""
         ratios_NV, factor_N, expected = self.weight_problem()
         kept = stored._MORE_COLUMNS
         self.time("weight", "(torch.mm, no bias)", "", lambda: stored._matmul(ratios_NV.t(), self.hidden), 1, None)

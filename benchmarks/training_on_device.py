@@ -5,7 +5,7 @@
 
 Sections, each of which reports what fails in it and leaves the rest alone; what the time does not allow is left out:
 
-    ceilings  a matrix product and a copy: what the floors below are counted with
+    ceilings  a matmul and a copy: what the floors below are counted with
     check     every kernel of a step beside float64, on this device
     steps     words/s and milliseconds of whole training steps (reader, graphs, optimiser), by preset and output layer;
               a profile of the device's time by kernel
@@ -62,7 +62,7 @@ PARTS = {
     "recurrence": r"^(forward|backward|project|clip)_kernel",
     "convolutions": r"_characters_kernel|_weights_kernel|_sum_kernel|_pool_kernel",
     "output layer": r"_ratios_kernel|_weight_kernel|_own_kernel|_combine_kernel|_forward_kernel",
-    "products": r"gemm|nvjet|cutlass|cublas|splitK",
+    "matmuls": r"gemm|nvjet|cutlass|cublas|splitK",
     "optimiser": r"multi_tensor|FusedAdam|foreach|lerp",
     "copies": r"[Mm]emcpy|Memset|copy|cat|Cat|fill|FillFunctor",
 }
@@ -250,7 +250,7 @@ def steps(kit):
             with kit.guarded(f"steps {name}"), engines.constants(stored_probabilities, most):
                 rows.append({"name": name, **one_preset(kit, preset, output, words, corpus)})
                 kit.found["steps"] = rows
-    kit.say("| preset, output, words a step | words/s | ms a step | of it on the device | host | floor |")
+    kit.say("| preset, output, words per step | words/s | ms per step | of it on the device | host | floor |")
     kit.say("|---|---|---|---|---|---|")
     for row in rows:
         kit.say(
@@ -334,7 +334,7 @@ def profiled(kit, step, number):
 
 
 def floor_milliseconds(kit, model, output, words, vocabulary):
-    """The products of a step at the measured rate: three for each that goes forward; nothing else."""
+    """The matmuls of a step at the measured rate: three for each of the forward pass; nothing else."""
     lstm, width = model.lstm, model.lstm.projection_dim
     a_word = lstm.num_layers * (2 * width * 4 * lstm.cell_dim + lstm.cell_dim * width)
     a_word += width * NEGATIVES.get(output, vocabulary)

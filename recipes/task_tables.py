@@ -131,7 +131,7 @@ TASKS_OF = {
 }
 SHARES = (0.001, 0.01, 0.1, 1.0)
 # Few examples make few steps an epoch, so a small share is learned from more often, in smaller batches.
-SHARE_OPTIONS = {"0.001": (60, 4), "0.01": (40, 16), "0.1": (24, 32)}  # epochs, examples a batch
+SHARE_OPTIONS = {"0.001": (60, 4), "0.01": (40, 16), "0.1": (24, 32)}  # epochs, examples per batch
 WITHOUT, WITH, RANDOM, TOP, HELD, WORDS = "glove", "elmo", "random", "top", "l2-1", "words"
 WORDS_ALONE = ("ner",)  # where static vectors are also tried without the character CNN of the baseline
 
@@ -308,7 +308,7 @@ def planned(given: argparse.Namespace) -> list[Run]:
 
 
 def read_plan(path: Path) -> list[Run]:
-    """The runs of a file, one a line; `#` begins a remark."""
+    """The runs of a file, one per line; `#` begins a remark."""
     runs = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         fields = line.partition("#")[0].split()

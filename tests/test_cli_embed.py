@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import h5py
 import numpy as np
@@ -19,6 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from elmokit.cli import main
+from elmokit.commands.embed import Embed
+from elmokit.embed.sinks import FORMATS
 from elmokit.engines import why_no_library
 
 TEXT = "She sat by the river bank.\n\nThe bank lent him money. He was glad.\n"
@@ -36,6 +39,12 @@ def desk(tmp_path, monkeypatch, random_model) -> Path:
 def embed(desk, random_model):
     """Call `elmo embed` on the desk with the random model."""
     return lambda *arguments: main(["embed", *arguments, "--model", str(random_model)])
+
+
+def test_the_command_knows_every_format():
+    choices, metavar = get_args(get_type_hints(Embed, include_extras=True)["format"])
+    assert get_args(get_args(choices)[0]) == tuple(FORMATS)
+    assert metavar.metavar == "|".join(FORMATS)
 
 
 def complaint(capsys) -> str:

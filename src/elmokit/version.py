@@ -1,4 +1,6 @@
-"""Which elmokit this is: its version, and the commit of the checkout it runs from. Every result file says both.
+"""Which elmokit this is: its version, and the commit of the checkout it runs from.
+
+Results of tasks, probes, training and benchmarks name both; files of vectors (`elmo embed`) name the version alone.
 
 An installed package knows its version. Run from a checkout that is not installed, `pyproject.toml` says it, and the
 commit is read from git's files, without running git. A copy of a checkout that has no `.git`, for instance on a

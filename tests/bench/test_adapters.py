@@ -50,7 +50,7 @@ class TestOurs:
         assert (
             answer["num_parameters"]
             == sum(weight.numel() for part in (Elmo.random(ElmoConfig.tiny()),) for weight in part.parameters()) - 4
-        )  # the mix of a new model: one weight a layer and gamma
+        )  # the mix of a new model: one weight per layer and gamma
 
     def test_calls_are_timed_one_by_one(self, folder):
         server = Server(ours)

@@ -99,7 +99,7 @@ def test_perplexity_is_what_a_computation_by_hand_gives(lm):
     assert abs(result.forward - result.backward) > 0.01
     assert (result.tokens, result.sentences, result.words) == (NUM_TOKENS, len(SENTENCES), NUM_TOKENS - len(SENTENCES))
     assert result.oov_rate == 2 / result.words
-    num_bytes = len("\n".join(map(" ".join, SENTENCES)).encode()) + 1  # as a file, one sentence a line
+    num_bytes = len("\n".join(map(" ".join, SENTENCES)).encode()) + 1  # as a file, one sentence per line
     assert result.bits_per_byte == pytest.approx(sums.mean() / math.log(2) / num_bytes, rel=1e-5)
 
 

@@ -73,7 +73,7 @@ class Bytes(ByteScheme):
 
 
 def rows_of(batch: Batch, words_N: np.ndarray) -> list[list[int]]:
-    """Packed values as one list a row."""
+    """Packed values as one list per row."""
     rows: list[list[int]] = [[] for _ in range(batch.num_rows)]
     values = iter(words_N.tolist())
     for size in batch.batch_sizes:

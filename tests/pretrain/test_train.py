@@ -107,7 +107,7 @@ def test_stopping_and_going_on_changes_no_loss(texts, tiny, tmp_path, losses):
             )
             is None
         ):
-            pass  # one step a call
+            pass  # one step per call
     assert losses(tmp_path / "stopped") == losses(tmp_path / "whole")
 
 
@@ -179,7 +179,7 @@ def test_a_step_with_infinite_gradients_is_skipped_and_counted(texts, tiny, tmp_
     assert sum(line["skipped"] for line in whole) == 2 and sum(line["skipped"] for line in plain) == 0
     assert all(math.isfinite(line["loss"]) for line in whole) and whole[-1]["loss"] < whole[0]["loss"]
     while train([texts[0]], tmp_path / "halting", config, **options, minutes=0) is None:
-        pass  # one step a call
+        pass  # one step per call
     assert [line for line in losses(tmp_path / "halting") if line["kind"] == "train"] == whole
 
 
@@ -216,7 +216,7 @@ def test_rates_are_halved_where_steps_are_lost_and_alike_after_a_resume(
             is_halved = line["tokens"] > guards[0]["tokens"]
             assert line["rate"] == pytest.approx(config.rate(line["tokens"]) * (0.5 if is_halved else 1))
     while train([texts[0]], tmp_path / "halting", config, **options, minutes=0) is None:
-        pass  # one step a call
+        pass  # one step per call
     assert losses(tmp_path / "halting") == whole
 
 

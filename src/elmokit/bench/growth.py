@@ -148,6 +148,6 @@ def _caption(result: dict[str, Any]) -> str:
             f"{machine['cores']} core(s), {growth['threads']} used where cores are not the question",
             f"{machine['date']}, load average {machine['load']} at the beginning",
             "float32, text to all layers, no word known beforehand",
-            "32 sentences of 20 words a batch where nothing else is said",
+            "32 sentences of 20 words per batch where nothing else is said",
         ]
     )

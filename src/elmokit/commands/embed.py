@@ -40,6 +40,7 @@ class Embed(Command):
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="OUT")]
     """Where the vectors go."""
     model: Model = DEFAULT_MODEL
+    # The names of `embed.sinks.FORMATS`, repeated here because importing that takes seconds; a test compares them.
     format: Annotated[
         Literal["parquet", "hdf5", "npy", "jsonl"] | None,
         tyro.conf.arg(metavar="parquet|hdf5|npy|jsonl", help_behavior_hint="(default: by the suffix of OUT)"),

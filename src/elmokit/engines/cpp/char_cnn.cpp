@@ -17,7 +17,7 @@ namespace elmokit {
 namespace {
 
 constexpr long WORDS_AT_A_TIME = 256;  // pass over a block of the table before the next is taken
-constexpr long WORDS_A_THREAD = 16;    // fewer are not worth waking a thread
+constexpr long WORDS_PER_THREAD = 16;  // fewer are not worth waking a thread
 
 struct Filter {
     const float *table, *bias;
@@ -99,7 +99,7 @@ long elmokit_char_features(
         filters.push_back({tables[number], biases[number], widths[number], channels[number], features});
         features += channels[number];
     }
-    const int useful = std::max<long>(1, std::min<long>(num_threads, words / WORDS_A_THREAD));
+    const int useful = std::max<long>(1, std::min<long>(num_threads, words / WORDS_PER_THREAD));
     in_parallel(useful, [&](int thread, int num_threads) {
         const auto [begin, end] = share(words, thread, num_threads);
         for (long first = begin; first < end; first += WORDS_AT_A_TIME)

@@ -35,7 +35,7 @@ class Buffer {
     long size_ = 0;
 };
 
-// Rows as they are, or quantised into a buffer, with one scale a row.
+// Rows as they are, or quantised into a buffer, with one scale per row.
 template <class Kind>
 struct Rows;
 

@@ -47,7 +47,7 @@ FORWARD_TILE = (64, 64, 64, 4, 2)
 PROJECT_TILE = (64, 32, 128, 4, 3)
 # For many cells. It takes 144 KB of shared memory; GPUs with 99 (8.6, 8.9, 12.0) stay with the other, of 80.
 MANY_CELLS_TILE, MANY_CELLS_SHARED_BYTES = (128, 64, 64, 8, 3), 144 * 2**10
-# Rows, cells and warps of a program that multiplies nothing: 16 bytes of each gate a thread.
+# Rows, cells and warps of a program that multiplies nothing: 16 bytes of each gate per thread.
 APART_TILE = (16, 128, 8)
 BACKWARD_APART_TILE = (32, 32, 4)
 CLIP_BLOCK = 1024
@@ -110,7 +110,7 @@ def _lstmp(
     if keeps:
         first_cell_EBH = cell_EBH.float().contiguous()
         cells = first_cell_EBH.new_empty(num_directions, num_words, cell_dim)
-    else:  # one cell a row is enough: each is read and then overwritten by one program
+    else:  # one cell per row is enough: each is read and then overwritten by one program
         first_cell_EBH = cell_EBH.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
         cells = first_cell_EBH
     fuses = _fuses(dtype, cell_dim, keeps=keeps)

@@ -214,7 +214,7 @@ def serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a segmenter that prints must not garble the answers
     segmenting: Segmenting = pickle.load(sys.stdin.buffer)
-    gc.disable()  # looking for cycles among a million new words a second takes a third of the time
+    gc.disable()  # looking for cycles among a million new words per second takes a third of the time
     # The parent closes our input when it is done, and both pipes are broken when it was killed.
     with suppress(EOFError, OSError):  # to Windows a broken pipe is an argument that is not valid
         for number in count(1):

@@ -1,9 +1,9 @@
 # ruff: noqa: ANN001, ANN202 (kernel arguments are pointers and numbers; Triton reads no other types)
 """Muon before and after its matmuls, on a GPU: three launches for all matrices of a shape, wherever they lie.
 
-`muon.py` says what is computed. Written with torch's operations, gradients and weights travel to memory and
-back two dozen times a step: clipped, chosen, mixed into the momentum, mixed with it, gathered, measured, divided, cast,
-and back. Here `mix` reads gradients and momenta where they lie and leaves the updates gathered in one tensor;
+`muon.py` says what is computed. Written with torch's operations, gradients and weights travel to memory and back two
+dozen times per step: clipped, chosen, mixed into the momentum, mixed with it, gathered, measured, divided, cast, and
+back. Here `mix` reads gradients and momenta where they lie and leaves the updates gathered in one tensor;
 `normalise` makes them ready for the matmuls; `subtract` moves the weights where they lie. Where that is stands in a
 table of addresses. Sums are in a fixed order.
 
