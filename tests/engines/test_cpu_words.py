@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from elmokit.config import CharConfig, ElmoConfig, LstmConfig, WordConfig
 from elmokit.engines import choice, why_no_library
+from elmokit.nn.operations import find_engine
 from elmokit.nn.word_encoder import WordEncoder
 
 pytestmark = pytest.mark.skipif(why_no_library() is not None, reason="no C++ kernels here")
@@ -54,6 +55,12 @@ def test_equal_to_torch_for_any_filters_and_ids(filters, activation, num_highway
     ids = torch.tensor(rows)
     assert encoder.is_row_by_row
     assert_near(encoder(ids), in_torch(encoder, ids))
+
+
+def test_an_unknown_activation_is_not_taken_for_tanh():
+    weights = encoder_of().weights()._replace(activation="gelu")
+    with pytest.raises(KeyError, match="gelu"):
+        find_engine("words", "cpu")(weights, [torch.ones(2, 12, dtype=torch.int64)])
 
 
 def test_words_and_characters_side_by_side():

@@ -5,7 +5,7 @@ import torch
 
 from elmokit.config import CharConfig
 from elmokit.nn import word_encoder
-from elmokit.nn.operations import Choice
+from elmokit.nn.operations import Choice, find_engine
 from elmokit.nn.word_encoder import CharCnn
 
 kernel = pytest.importorskip("elmokit.engines.words.highway", reason="Triton is not installed")
@@ -79,6 +79,12 @@ def test_they_are_operators_as_torch_wants_them():
     torch.library.opcheck(kernel._highway, tuple(inputs))
     features, gate, _, transform, _ = (tensor.detach() for tensor in inputs)
     torch.library.opcheck(kernel._highway_backward, (features, features, gate, transform, features, features))
+
+
+def test_an_unknown_activation_is_not_taken_for_tanh():
+    weights = CharCnn(CharConfig(filters=((1, 16),), num_highways=0)).weights()._replace(activation="gelu")
+    with pytest.raises(AssertionError, match="gelu"):
+        find_engine("words", "triton")(weights, [torch.ones(2, 9, dtype=torch.int64)])
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])

@@ -1,5 +1,6 @@
 """Output layers: equal to plain torch, chunked, and sampled without bias."""
 
+import copy
 import math
 
 import numpy as np
@@ -152,6 +153,22 @@ def test_bfloat16_outputs_with_float32_weights():
     assert relative(hidden.grad, exact.grad) < 2**-8  # rounded once, at the end
     assert relative(softmax.weight.grad, rounded.weight.grad) < 1e-6
     torch.testing.assert_close(softmax.log_probs(hidden), rounded.log_probs(exact))
+
+
+def test_bfloat16_weights_give_float32_log_probabilities():
+    hidden, softmax, targets = random_problem(64, 300, 32)
+    half, hidden = copy.deepcopy(softmax).bfloat16(), hidden.detach().bfloat16()
+    found = half.log_probs(hidden)
+    assert found.dtype == torch.float32
+    expected = F.log_softmax(hidden.float() @ half.weight.float().t() + half.bias.float(), dim=1)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(-found.gather(1, targets[:, None])[:, 0], half.token_losses(hidden, targets))
+
+
+def test_loading_draws_nothing(monkeypatch):
+    _, softmax, _ = random_problem(1, 12, 4)
+    monkeypatch.setattr(torch.nn.init, "normal_", None)  # on meta tensors torch would import its compiler for it
+    assert Softmax.from_weights(softmax.state_dict()).weight.equal(softmax.weight)
 
 
 def test_sampled_loss_by_hand():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from elmokit.config import CharConfig, ElmoConfig, LstmConfig, WordConfig
 from elmokit.nn import word_encoder
-from elmokit.nn.word_encoder import Highway, WordEncoder, count_needed_columns, find_distinct_rows
+from elmokit.nn.word_encoder import REFERENCE, Highway, WordEncoder, count_needed_columns, find_distinct_rows
 
 CONFIG = ElmoConfig(
     CharConfig(dim=3, filters=((1, 2), (3, 4), (5, 6)), num_highways=2), lstm=LstmConfig(cell_dim=8, projection_dim=4)
@@ -71,13 +71,19 @@ def test_tanh_and_no_highways_and_no_projection():
     assert vectors.shape == (2, 4) and vectors.abs().max() < 1
 
 
+def test_an_unknown_activation_is_not_taken_for_tanh():
+    weights = WordEncoder(CONFIG).requires_grad_(False).weights()
+    with pytest.raises(KeyError, match="gelu"):
+        word_encoder.encode(weights._replace(activation="gelu"), [ids_of_lengths([3, 9])])
+
+
 def test_highway_is_the_formula():
     torch.manual_seed(0)
     highway = Highway(6).requires_grad_(False)
     x = torch.randn(5, 6)
     gate = torch.sigmoid(x @ highway.gate.weight.T + highway.gate.bias)
     expected = gate * torch.relu(x @ highway.transform.weight.T + highway.transform.bias) + (1 - gate) * x
-    torch.testing.assert_close(highway(x), expected)
+    torch.testing.assert_close(REFERENCE.pass_highway(x, *highway.weights()), expected)
 
 
 def test_word_table_beside_and_instead_of_characters():
@@ -89,7 +95,8 @@ def test_word_table_beside_and_instead_of_characters():
     assert torch.equal(vectors[1:], alone.words.embedding[[0, 6]])
     both = WordEncoder(ElmoConfig(CONFIG.characters, words, CONFIG.lstm))
     mixed_ids = torch.cat([ids, ids_of_lengths([3, 4, 5])], dim=1)
-    features = torch.cat([both.words(ids[:, 0]), both.characters(mixed_ids[:, 1:])], dim=1)
+    table = torch.cat([torch.zeros(1, 4), both.words.embedding])
+    features = torch.cat([table[ids[:, 0]], both.characters(mixed_ids[:, 1:])], dim=1)
     torch.testing.assert_close(both(mixed_ids), both.projection(features))
 
 

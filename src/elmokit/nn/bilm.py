@@ -1,10 +1,15 @@
-"""Two language models read a sentence, one from each end; what each layer says of each word is kept.
+"""Two language models read a sentence, one from each end; the output of each layer at each word is kept.
 
 Arrives: word vectors (B, W, P) with the sentence boundaries already in place, the length of each row, and the state to
 start from. Leaves: L+1 layers (L+1, B, W, 2P), forward and backward side by side, layer 0 being the word vector
 twice; and the state after each row's last word. The stacks share nothing. Positions past a row's length are zero.
 
-Shapes: B rows, W words, N packed words, P width of a direction, H cell width, L LSTM layers.
+Whoever wants vectors or scores of sentences calls `BiLM.read`, which packs them (`packing.py`) and calls
+`BiLM.read_packed`. Training, whose batches are packed ahead of the step and which alone has dropout, calls
+`read_packed` itself.
+
+Shapes: B rows, W words of the longest row, N packed words, T positions of a text, U distinct words, P width of a
+direction, H cell width, L LSTM layers.
 """
 
 from __future__ import annotations
@@ -37,7 +42,12 @@ __all__ = ["BiLM", "BilmState", "Reading"]
 
 
 class BilmState(NamedTuple):
-    """What both stacks remember of each row: `hidden` (L, 2, B, P) and `cell` (L, 2, B, H); direction 0 is forward."""
+    """What both stacks remember of each row: `hidden` (L, 2, B, P) and `cell` (L, 2, B, H); direction 0 is forward.
+
+    The published models were trained, and are used by their own code, with a state that is carried from batch to batch:
+    row b of a batch starts from the state that row b of the batch before ended with, whatever their sentences are.
+    Vectors equal theirs only with the same state; zeros make a sentence's vectors independent of what was read before.
+    """
 
     hidden: Tensor
     cell: Tensor
@@ -89,11 +99,12 @@ class BilmState(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What both stacks said of the sentences they read.
+    """The outputs of both stacks for the sentences they read.
 
     Arguments:
-        layers: for each layer, the word vectors first, the outputs (N, P) of both directions in the order of reading.
-        places_2N: the place of the text at which each of them stands.
+        layers: L+1 pairs [forward, backward] of tensors (N, P) in the order of reading; pair 0 is the word vectors.
+        places_2N: the position in the text that each direction had just read. A forward output at position p predicts
+            the word at p+1, a backward one that at p-1.
         state: what is remembered of each row, in the order in which the rows were asked for.
     """
 
@@ -131,9 +142,10 @@ class BiLM(EngineModule):
 
     @property
     def engine(self) -> Choice:
-        """The engine that runs the layers on this module's device in the present gradient mode, and why.
+        """The engine that would run the layers now, on this module's device, and why.
 
-        It is the one that runs unless the words or the state ask for gradients that the weights do not.
+        It is chosen by the weights and whether gradients are enabled. A call also looks at its words and its state, and
+        may take another engine where these want gradients, or have a dtype, that the weights do not.
         """
         return self._choose()
 
@@ -162,8 +174,8 @@ class BiLM(EngineModule):
             text: the sentences with their boundaries.
             rows: which of its sentences; all if not given.
             state: what each of them starts from, in the same order; nothing if not given.
-            predicts: whether each direction stops before the boundary that ends its reading, as in training, because
-                it is to predict it. A word's vectors want both boundaries read.
+            predicts: each direction stops before the last boundary it would read, as in training, because that is
+                the last word it predicts. The vectors of words need both boundaries read.
         """
         chosen = slice(None) if rows is None else np.asarray(rows, np.int64)
         packing = Packing(text.lengths_B[chosen] - int(predicts), text.starts_B[chosen])
@@ -195,10 +207,10 @@ class BiLM(EngineModule):
 
         Arguments:
             words: (N, P) word vectors, once in the order in which the forward stack reads them, once for the backward.
-            batch_sizes: how many rows read a word at each step (see `engines/README.md`).
+            batch_sizes: how many rows read a word at each step (see `packing.py`).
             state: what each row starts from, rows sorted like the words.
             dropout: applied to what a layer reads: (inputs, layer number, direction) to inputs. The residual adds the
-                dropped inputs, as in bilm-tf.
+                inputs after dropout, as in bilm-tf.
         """
         read = self._read_packed
         if torch.compiler.is_compiling():  # a graph would unroll the loop over words anew for every sentence length
@@ -212,6 +224,7 @@ class BiLM(EngineModule):
         state: BilmState,
         dropout: Callable[[Tensor, int, int], Tensor] | None,
     ) -> tuple[list[list[Tensor]], BilmState]:
+        # Engines want at least one step; the reference can do without.
         engine = self._choose(words, state).name if batch_sizes else "reference"
         run = find_engine("recurrence", engine)
         inputs, layers, hidden, cell = list(words), [], [], []
@@ -241,4 +254,4 @@ class BiLM(EngineModule):
     def _weights(self, number: int) -> list[LstmpWeights]:
         """The weights of layer `number`, forward then backward."""
         layers = self.forward_layers[number], self.backward_layers[number]
-        return [layer.weights() for layer in layers if isinstance(layer, Lstmp)]
+        return [cast(Lstmp, layer).weights() for layer in layers]

@@ -2,9 +2,12 @@
 
 For each word x, with the output h and the cell c of the word before (Peters et al. 2018; Sak et al. 2014):
 
-    i, j, f, o = x @ input_weight + h @ recurrent_weight + bias
+    i, j, f, o = x @ input_weight + h @ recurrent_weight + bias      (i input gate, j candidate, f forget, o output)
     c = clip(sigmoid(f) * c + sigmoid(i) * tanh(j))
-    h = clip((sigmoid(o) * tanh(c)) @ projection_weight)
+    h = clip((sigmoid(o) * tanh(c)) @ projection_weight)             (without a projection: sigmoid(o) * tanh(c))
+
+Without a projection h is not clipped, as it lies within ±1 anyway. The residual of a biLM is added later and outside
+(`bilm.py`): it is neither clipped nor seen by the recurrence.
 
 Weights lie as bilm-tf wrote them, (in, out) and gates in the order i, j, f, o, so published files load without a copy
 and a formula reads like the paper. `run` is the definition of correct for every engine of the recurrence.
@@ -26,7 +29,7 @@ __all__ = ["Lstmp", "run"]
 
 
 class Lstmp(nn.Module):
-    """The weights of a layer: input, recurrence, bias and, where the cell is wider than the output, projection."""
+    """The weights of a layer: input, recurrence, bias and, where cell and output differ in width, projection."""
 
     def __init__(self, config: LstmConfig) -> None:
         super().__init__()
@@ -70,9 +73,9 @@ def _run_one(recurrence: Recurrence, batch_sizes: Sequence[int], clips: Clips) -
         i_nH, j_nH, f_nH, o_nH = gates_n4H.chunk(4, dim=-1)
         # The cell is clipped before the output gate reads it, as bilm-tf and AllenNLP do.
         cell_nH = _clip(f_nH.sigmoid() * cell_BH[:n] + i_nH.sigmoid() * j_nH.tanh(), clips.cell)
-        hidden_nP = o_nH.sigmoid() * cell_nH.tanh()
+        hidden_nP = gated_nH = o_nH.sigmoid() * cell_nH.tanh()  # without a projection P is H
         if weights.projection_HP is not None:
-            hidden_nP = _clip(hidden_nP @ weights.projection_HP, clips.projection)
+            hidden_nP = _clip(gated_nH @ weights.projection_HP, clips.projection)
         outputs.append(hidden_nP)
         # Rows that have ended keep the state of their last word.
         hidden_BP = torch.cat([hidden_nP, hidden_BP[n:]])

@@ -1,15 +1,16 @@
-"""The three operations that the network calls by contract, and the place where faster ways are offered.
+"""The three operations that the network calls by contract, and where faster implementations of them are registered.
 
     words        encode(weights, blocks, *, trims) -> vectors        reference: `word_encoder.py`
     recurrence   run(recurrences, batch_sizes, clips) -> results     reference: `lstmp.py`
     loss         losses(hidden, weight, bias, targets, sample) -> …  reference: `softmax.py`
 
-Each reference is plain torch, slow and obvious: the definition of correct. `elmokit.engines` offers faster ways when it
-is imported; the network never imports it and runs by the references without it. Before each call the network describes
-what it is about to compute (`Request`) and is told which way to go and why (`Choice`).
+Each reference is plain torch, slow and obvious: the definition of correct. `elmokit.engines` registers faster
+implementations, called engines, when it is imported; the network never imports it and runs the references without it.
+Before each call the network describes what it is about to compute (`Request`) and is told which implementation to use
+and why (`Choice`).
 
-Shapes: N packed words, B rows (sentences), D input width, H cell width, P output width, E width of a character or word
-vector, S symbols or sampled words, K channels, V words, w filter width.
+Shapes: N packed words or predictions, B rows (sentences), D input width, H cell width, P output width, E width of a
+character or word vector, S symbols (of an encoder) or sampled words (of a loss), K channels, V words, w filter width.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
+from elmokit.config import Activation
 from elmokit.errors import EngineError
 
 __all__ = [
@@ -55,7 +57,7 @@ class EncoderWeights(NamedTuple):
     words_VE: Tensor | None = None
     symbols_SE: Tensor | None = None
     filters: tuple[Linear, ...] = ()  # weight (K, E, w) and bias (K)
-    activation: str = "relu"
+    activation: Activation = "relu"
     highways: tuple[tuple[Linear, Linear], ...] = ()  # gate and transform
     projection: Linear | None = None
 
@@ -99,12 +101,13 @@ class Recurrence(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Words that a sampled softmax tells the targets from.
+    """Randomly drawn words, among which (and the target) a sampled softmax normalises, instead of all words.
 
     Arguments:
         negatives_S: the drawn words, the same for all predictions; where one is the target, it is left out.
         log_expected_S: logarithm of each drawn word's expected count.
-        log_expected_N: logarithm of each target's expected count, or `None`.
+        log_expected_N: logarithm of each target's expected count, which lowers its logit as it does those of the drawn
+            words: training does this, as bilm-tf. `None`: the logit of the target stays as it is.
     """
 
     negatives_S: Tensor
@@ -121,7 +124,8 @@ class Request(NamedTuple):
         dtype: of inputs and weights; `None` if they differ.
         precision: `"int8"` where matmuls of 8-bit numbers are near enough.
         wants_grad: whether gradients will be asked for.
-        is_plain: whether tensors lie in memory and torch neither records nor replaces what is done with them.
+        is_plain: whether these are ordinary tensors with memory, outside tracing, compilation, `torch.func` and
+            dispatch modes, so that native code may read their pointers.
         clips: of a recurrence.
         has_projection: of a recurrence.
         width: P of an output layer.
@@ -143,7 +147,7 @@ class Request(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """An engine, why it was taken, and whether a row has the same bits whatever rows are computed beside it."""
+    """An engine, why it was taken, and whether a row's result has the same bits whatever other rows the batch has."""
 
     name: str
     reason: str
@@ -165,8 +169,8 @@ def describe(
 
     Arguments:
         operation: one of the three.
-        tensors: weights and inputs, which must be of one dtype.
-        others: tensors that may be of another dtype, as engines cast them.
+        tensors: weights and inputs; where they are not all of one dtype, the request has none, which few engines take.
+        others: tensors whose dtype does not matter, because every engine casts them.
         details: further fields of `Request`.
     """
     given = [tensor for tensor in tensors if tensor is not None]
@@ -178,9 +182,9 @@ def describe(
 
 
 def _are_plain(tensors: Iterable[Tensor]) -> bool:
-    """Whether a library that torch cannot look into may take these tensors.
+    """Whether native code may read the pointers of these tensors, without torch noticing.
 
-    Not while torch compiles, traces, or a mode such as its counter of operations is on, and not the tensors of
+    Not while torch compiles, traces, or a dispatch mode such as its counter of operations is on, and not the tensors of
     `torch.func`, of forward-mode differentiation or of subclasses: those have no memory or more than their memory.
     """
     is_tracing = torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
@@ -221,12 +225,12 @@ def offer(
     choose: Callable[[Request], Choice],
     forget: Callable[[Iterable[Tensor]], None],
 ) -> None:
-    """Offer faster ways.
+    """Register faster implementations.
 
     Arguments:
         engines: the function of each, as "module:function", imported when it is first chosen.
         choose: which one a request gets, and why.
-        forget: called with weights that may have changed past torch's count of changes.
+        forget: drops cached copies of weights that may have changed without raising `Tensor._version`.
     """
     global _choose, _forget
     _ENGINES.update(engines)
@@ -257,12 +261,12 @@ def find_engine(operation: Operation, name: str) -> Callable[..., Any]:
 class EngineModule(nn.Module):
     """A module whose weights an engine may keep a copy of, laid out in another order.
 
-    Engines notice changes that torch counts: optimisers, `copy_`, `load_state_dict`. What goes past the count, such as
-    `weight.data.mul_(2)`, is noticed from the next `train()`, `eval()` or `to()` on.
+    Engines notice changes that torch counts in `Tensor._version`: optimisers, `copy_`, `load_state_dict`. Changes that
+    are not counted, such as `weight.data.mul_(2)`, are noticed from the next `train()`, `eval()` or `to()` on.
     """
 
     def train(self, mode: bool = True) -> EngineModule:
-        """Switch between training and evaluation, as any module; copies of the weights are forgotten."""
+        """Switch between training and evaluation, as any module; engines drop their copies of the weights."""
         _forget(self.parameters())
         return super().train(mode)
 

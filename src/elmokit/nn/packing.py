@@ -15,8 +15,8 @@ are always the first few, and nothing is computed for padding. Two sentences, "a
 A model that predicts the words of a text, in training or for a score, never reads the last word of its row, because
 that is the last one it predicts: see `Packing`.
 
-Shapes: B rows (sentences), S steps, N words read by one direction, T places of the text, U distinct words, P width of a
-direction.
+Shapes: B rows (sentences), W steps (words of the longest row), N words read by one direction, T positions of the text,
+U distinct words, P width of a direction, K ranges.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def add_boundaries(
         lengths_B: words of each sentence, without boundaries.
         begin: the number of the boundary that begins a sentence.
         end: of the one that ends it.
-        width: places per sentence, for a padded text; unless given, each has as many as it needs.
+        width: positions per sentence, for a padded text: at least those of the longest sentence and its boundaries. The
+            positions after the end of a sentence hold `begin` and must not be read. Unless given, there are none.
 
     Example:
         >>> text_T, starts_B = add_boundaries(np.array([7, 8, 9]), np.array([2, 1]), begin=0, end=1)
@@ -98,12 +99,12 @@ class Packing:
     def __init__(self, lengths_B: np.ndarray, starts_B: np.ndarray) -> None:
         self.order_B = np.argsort(-lengths_B, kind="stable")
         sorted_B = lengths_B[self.order_B]
-        steps_S = np.arange(sorted_B[0] if len(sorted_B) else 0)
-        sizes_S = np.searchsorted(-sorted_B, -steps_S, side="left")
-        step_N = steps_S.repeat(sizes_S)
-        row_N = join_ranges(np.zeros_like(sizes_S), sizes_S)
+        steps_W = np.arange(sorted_B[0] if len(sorted_B) else 0)
+        sizes_W = np.searchsorted(-sorted_B, -steps_W, side="left")
+        step_N = steps_W.repeat(sizes_W)
+        row_N = join_ranges(np.zeros_like(sizes_W), sizes_W)
         first_N, length_N = starts_B[self.order_B][row_N], sorted_B[row_N]
-        self.batch_sizes: list[int] = sizes_S.tolist()
+        self.batch_sizes: list[int] = sizes_W.tolist()
         # A row is read backwards from its own last word, wherever the longest row ends.
         self.places_2N = np.stack([first_N + step_N, first_N + length_N - 1 - step_N])
 

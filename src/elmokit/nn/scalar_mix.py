@@ -3,7 +3,7 @@
 An untrained mix is the plain mean: all weights start at 0, gamma at 1. A task trains them with its own loss; add
 `mix.penalty(0.001)` to let the weights move, `mix.penalty(1.0)` to hold them near the mean.
 
-Shapes: L layers, B batch, W words, D width.
+Shapes: L layers, with layer 0 (so one more than the L LSTM layers of `bilm.py`), B rows, W words, D width.
 """
 
 from __future__ import annotations

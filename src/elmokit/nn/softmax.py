@@ -1,16 +1,17 @@
-"""The output layer of a language model: what the network says of the next word becomes a loss, or probabilities.
+"""The output layer of a language model: from the top layer's outputs, the probabilities of words, or a loss.
 
 Arrives: the top layer's outputs (N, P), in float32 or bfloat16, and the right words. Leaves: the negative
-log-likelihood, summed and of each word, in float32. There are two ways to train: the full softmax, and a sampled one
-that compares with a few words only. `losses` is the definition of correct for every engine of the loss; engines never
-hold the logits of all predictions at once.
+log-likelihood, summed and of each word, in float32. Both directions share the layer: of the forward outputs at word t
+it makes the probabilities of word t+1, of the backward outputs those of word t-1; training adds up both and takes the
+mean over all predictions (`pretrain/network.py`). The loss is that of the full softmax, or of a sampled one that
+normalises among a few words only. `losses` is the definition of correct for every engine of the loss; most engines
+never hold the logits of all predictions at once.
 
-Shapes: N predictions, P width, V words of the vocabulary, S sampled words.
+Shapes: N predictions, n of them at once, P width, V words of the vocabulary, S sampled words.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from elmokit.errors import ConfigError
 from elmokit.nn.operations import Choice, Sample, choose, describe, find_engine
+from elmokit.nn.word_encoder import draw_normal
 
 __all__ = ["Softmax", "losses"]
 
@@ -52,7 +54,7 @@ class Softmax(nn.Module):
 
     def reset_parameters(self, counts_V: Tensor | None = None) -> None:
         """Draw the weight as bilm-tf does: normal, variance 1 / fan-in."""
-        nn.init.normal_(self.weight, std=1 / math.sqrt(self.weight.shape[1]))
+        draw_normal(self.weight, self.weight.shape[1])
         with torch.no_grad():
             self.bias.zero_() if counts_V is None else self.bias.copy_(_log_frequencies(counts_V, len(self.bias)))
 
@@ -86,12 +88,13 @@ class Softmax(nn.Module):
         log_expected_S: Tensor,
         log_expected_N: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Loss of telling each target from S words drawn by a `pretrain.sampling.Sampler`: the sum, and each (N).
+        """Negative log-likelihood of each target among itself and S drawn words: summed, and each (N).
 
-        With the targets' own correction this is bilm-tf's loss (and TensorFlow's): its best solution is the right
-        distribution however few words are drawn, but the loss is lower than the full softmax's and comes near it
-        only as S comes near V. Without it the drawn words estimate the rest of the full softmax's sum without bias,
-        so loss and gradients come near the full ones as S grows. The arguments are those of `operations.Sample`.
+        A `pretrain.batches.sampling.Sampler` draws them. With `log_expected_N` this is bilm-tf's loss (and
+        TensorFlow's), and what training uses: its best solution is the right distribution however few words are drawn,
+        but the loss is lower than the full softmax's and comes near it only as S comes near V. Without it the drawn
+        words estimate the rest of the full softmax's sum without bias, so loss and gradients come near the full ones as
+        S grows. The arguments are those of `operations.Sample`.
         """
         return self._losses(hidden_NP, targets_N, Sample(negatives_S, log_expected_S, log_expected_N))
 
@@ -103,9 +106,10 @@ class Softmax(nn.Module):
     def log_probs(self, hidden_NP: Tensor) -> Tensor:
         """Log-probability of every word (N, V), float32, without gradients: for prediction."""
         # The same rounding as in training: weights in the dtype of the outputs, sums in float32.
-        weight_PV = self.weight.to(hidden_NP.dtype).to(self.bias.dtype).t()
-        rows = hidden_NP.to(self.bias.dtype).split(_ROWS_AT_ONCE)
-        return torch.cat([torch.addmm(self.bias, rows_nP, weight_PV).log_softmax(1) for rows_nP in rows])
+        sum_dtype = _find_sum_dtype(hidden_NP)
+        weight_PV, bias_V = self.weight.to(hidden_NP.dtype).to(sum_dtype).t(), self.bias.to(sum_dtype)
+        rows = hidden_NP.to(sum_dtype).split(_ROWS_AT_ONCE)
+        return torch.cat([torch.addmm(bias_V, rows_nP, weight_PV).log_softmax(1) for rows_nP in rows])
 
     def extra_repr(self) -> str:
         """What `print(network)` shows."""
@@ -120,30 +124,35 @@ def losses(
     Among all words the logits are hidden @ weightᵀ + bias. Among the words of a sample, the logit of each is lowered by
     the logarithm of its expected count, and so is that of the target, where its count is given.
     """
-    exact, weight_VP, bias_V = _round_weights(hidden_NP, weight_VP, bias_V)
-    hidden_NP = hidden_NP.to(exact)
-    own_N = (hidden_NP * weight_VP[targets_N]).sum(1) + bias_V[targets_N]
+    hidden_NP, weight_VP, bias_V = _round(hidden_NP, weight_VP, bias_V)
+    target_logits_N = (hidden_NP * weight_VP[targets_N]).sum(1) + bias_V[targets_N]
     if sample is None:
-        losses_N = (hidden_NP @ weight_VP.t() + bias_V).logsumexp(1) - own_N
+        losses_N = (hidden_NP @ weight_VP.t() + bias_V).logsumexp(1) - target_logits_N
     else:
-        own_N = own_N if sample.log_expected_N is None else own_N - sample.log_expected_N
+        if sample.log_expected_N is not None:
+            target_logits_N = target_logits_N - sample.log_expected_N
         logits_NS = hidden_NP @ weight_VP[sample.negatives_S].t() + bias_V[sample.negatives_S] - sample.log_expected_S
         is_target_NS = targets_N.unsqueeze(1) == sample.negatives_S
         others_N = logits_NS.masked_fill(is_target_NS, -torch.inf).logsumexp(1)
-        losses_N = torch.logaddexp(others_N, own_N) - own_N
+        losses_N = torch.logaddexp(others_N, target_logits_N) - target_logits_N
     return losses_N.sum(), losses_N.detach()
 
 
-def _round_weights(hidden_NP: Tensor, weight_VP: Tensor, bias_V: Tensor) -> tuple[torch.dtype, Tensor, Tensor]:
-    """The dtype of sums, and weight and bias in it.
+def _round(hidden_NP: Tensor, weight_VP: Tensor, bias_V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Outputs, weight and bias in the dtype of sums.
 
     The weight is rounded to the dtype of the outputs first: multiplying rounded numbers exactly and adding them in
     float32 is what the tensor cores of a GPU do with bfloat16. Its gradient is not rounded.
     """
-    exact = torch.float64 if hidden_NP.dtype == torch.float64 else torch.float32
-    exact_VP = weight_VP.to(exact)
-    rounding_VP = (weight_VP.to(hidden_NP.dtype).to(exact) - exact_VP).detach()
-    return exact, exact_VP + rounding_VP, bias_V.to(exact)
+    sum_dtype = _find_sum_dtype(hidden_NP)
+    exact_VP = weight_VP.to(sum_dtype)
+    rounding_VP = (weight_VP.to(hidden_NP.dtype).to(sum_dtype) - exact_VP).detach()
+    return hidden_NP.to(sum_dtype), exact_VP + rounding_VP, bias_V.to(sum_dtype)
+
+
+def _find_sum_dtype(hidden_NP: Tensor) -> torch.dtype:
+    """float32; for outputs in float64, float64."""
+    return torch.float64 if hidden_NP.dtype == torch.float64 else torch.float32
 
 
 def _log_frequencies(counts_V: Tensor, num_words: int) -> Tensor:

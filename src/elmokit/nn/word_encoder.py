@@ -2,24 +2,31 @@
 
 Arrives: ids (N, C), one row per word. Leaves: vectors (N, P). On the way: character vectors, convolutions of several
 widths, the maximum of each channel over the word, highway layers, a linear map. Models with a word table take the
-word's row of it instead (bilm-tf's word-input models) or beside it (ELMoForManyLangs, whose column 0 is the word's id).
-`encode`, with the steps of `REFERENCE`, is the definition of correct for every engine that encodes words.
+word's row of it instead (bilm-tf's word-input models) or beside it (ELMoForManyLangs).
 
-Shapes: N words, C columns of ids, T columns kept after trimming, S symbols, V words of a table, E width of a vector in
-a table, K channels of a filter of width w, F features, P output width.
+A row of ids is a marker that begins the word, its characters (or bytes), a marker that ends it, and a padding symbol up
+to the last column. Symbol s has the id s + 1; a row of zeros is no word. With a word table, column 0 is the word's id,
+and the characters, if the model reads them, follow.
+
+Read `encode` first: with the steps of `REFERENCE` it is the definition of correct for every engine that encodes words.
+The classes below it hold the weights.
+
+Shapes: N words, n of them in a block, C columns of ids, c columns kept after trimming, M characters of all blocks, U
+distinct words, S symbols, V words of a table, E width of a vector in a table, K channels of a filter of width w, F
+features, P output width.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elmokit.config import CharConfig, ElmoConfig, WordConfig
+from elmokit.config import Activation, CharConfig, ElmoConfig, WordConfig
 from elmokit.nn.operations import (
     Choice,
     EncoderWeights,
@@ -40,11 +47,109 @@ __all__ = [
     "WordTable",
     "convolve_and_pool",
     "count_needed_columns",
+    "draw_normal",
     "encode",
     "find_distinct_rows",
     "join",
     "look_up_characters",
 ]
+
+
+def encode(
+    weights: EncoderWeights, blocks: Sequence[Tensor], *, trims: bool = True, steps: Steps | None = None
+) -> Tensor:
+    """Vectors (N, P) of the words in these blocks of ids (n, C).
+
+    Arguments:
+        weights: the parts that the model has.
+        blocks: one row of ids per word, in one block or several of different widths.
+        trims: leave out columns that cannot matter (`count_needed_columns`).
+        steps: how the expensive steps are done; as below unless given.
+    """
+    steps = REFERENCE if steps is None else steps
+    features = []
+    if weights.words_VE is not None:
+        features.append(_look_up_words(torch.cat([block[:, 0] for block in blocks]).long(), weights.words_VE))
+        blocks = [block[:, 1:] for block in blocks]
+    if weights.symbols_SE is not None:
+        features_NF = steps.convolve(weights, blocks, trims)
+        for gate, transform in weights.highways:
+            features_NF = steps.pass_highway(features_NF, gate, transform)
+        features.append(features_NF)
+    features_NF = join(features, dim=1)
+    return features_NF if weights.projection is None else steps.project(features_NF, *weights.projection)
+
+
+class Steps(NamedTuple):
+    """The steps of `encode` in which nearly all the time goes; an engine brings its own."""
+
+    convolve: Callable[[EncoderWeights, Sequence[Tensor], bool], Tensor]
+    pass_highway: Callable[[Tensor, Linear, Linear], Tensor]
+    project: Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def _look_up_words(ids_N: Tensor, table_VE: Tensor) -> Tensor:
+    # The zero row is not a row of the table: prepending it to a large table would copy it at every call.
+    vectors_NE = F.embedding((ids_N - 1).clamp_min(0), table_VE)
+    return vectors_NE.masked_fill((ids_N == 0).unsqueeze(1), 0)
+
+
+_ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
+
+
+def _convolve(weights: EncoderWeights, blocks: Sequence[Tensor], trims: bool) -> Tensor:
+    """Features (N, F) before the highways: the largest value of each channel over all positions of a word."""
+    words = look_up_characters(weights, blocks, F.embedding, trims=trims)
+    filters = [weight_KEw for weight_KEw, _ in weights.filters]
+    pooled_NF = convolve_and_pool(words, filters)
+    # A bias moves all positions alike: it is added to their maximum, for all filters and blocks at once.
+    features_NF = pooled_NF + torch.cat([bias_K for _, bias_K in weights.filters])
+    return _ACTIVATIONS[weights.activation](features_NF)
+
+
+def look_up_characters(
+    weights: EncoderWeights, blocks: Sequence[Tensor], look_up: Callable[[Tensor, Tensor], Tensor], *, trims: bool
+) -> list[Tensor]:
+    """The vectors (n, c, E) of the characters of each block (n, C)."""
+    assert weights.symbols_SE is not None
+    if trims:
+        widest = max(weight_KEw.shape[2] for weight_KEw, _ in weights.filters)
+        blocks = [block[:, : count_needed_columns(block, widest)] for block in blocks]
+    # Id 0 stands for "no word" and is a vector of zeros. In-word padding is a symbol like any other: its vector
+    # is learned and takes part in the convolutions, so nothing may be masked here.
+    table_SE = F.pad(weights.symbols_SE, (0, 0, 1, 0))
+    # All characters are looked up at once, so that the gradient of the table is summed once.
+    characters_ME = look_up(join([block.flatten() for block in blocks]).long(), table_SE)
+    parts = characters_ME.split([block.numel() for block in blocks])
+    return [part.view(*block.shape, -1) for part, block in zip(parts, blocks, strict=True)]
+
+
+def count_needed_columns(ids_NC: Tensor, widest_filter: int) -> int:
+    """How many columns the convolutions must see to give exactly what all of them would give.
+
+    Words shorter than the table end in the same padding symbol. A window of padding alone gives the same value
+    wherever it lies, so one such window per filter is enough: the longest word and the widest filter after it.
+    """
+    num_columns = ids_NC.shape[1]
+    if torch.compiler.is_compiling() or len(ids_NC) == 0:
+        return num_columns  # a count that depends on the data would break the graph
+    differs_C = (ids_NC != ids_NC[0, -1]).any(dim=0)
+    used = int((differs_C * torch.arange(1, num_columns + 1, device=ids_NC.device)).amax())
+    return min(num_columns, used + widest_filter)
+
+
+def convolve_and_pool(words: Sequence[Tensor], filters: Sequence[Tensor]) -> Tensor:
+    """The largest value (N, F) of each channel of each filter (K, E, w) over all positions of a word (n, c, E)."""
+    pooled = [[F.conv1d(block.transpose(1, 2), weight).amax(dim=2) for weight in filters] for block in words]
+    return join([join(channels, dim=1) for channels in pooled])
+
+
+def _pass_highway(features_NF: Tensor, gate: Linear, transform: Linear) -> Tensor:
+    """The highway: g * relu(transform(x)) + (1 - g) * x with g = sigmoid(gate(x)) (Srivastava et al. 2015)."""
+    return torch.lerp(features_NF, F.linear(features_NF, *transform).relu(), F.linear(features_NF, *gate).sigmoid())
+
+
+REFERENCE = Steps(_convolve, _pass_highway, F.linear)
 
 
 class WordEncoder(EngineModule):
@@ -70,7 +175,7 @@ class WordEncoder(EngineModule):
     def reset_parameters(self) -> None:
         """Draw the projection as bilm-tf does: normal, variance 1 / fan-in, bias 0 (the parts draw their own)."""
         if self.projection is not None:
-            _draw_normal(self.projection.weight, self.projection.in_features)
+            draw_normal(self.projection.weight, self.projection.in_features)
             nn.init.zeros_(self.projection.bias)
 
     def forward(self, ids_NC: Tensor | Sequence[Tensor], *, trims: bool = True) -> Tensor:
@@ -97,7 +202,7 @@ class WordEncoder(EngineModule):
 
     @property
     def is_row_by_row(self) -> bool:
-        """Whether a word's vector has the same bits whatever words are computed beside it (when nothing is learned)."""
+        """Whether a word's vector has the same bits whatever other words are in the batch (without gradients)."""
         with torch.no_grad():
             return self.engine.is_row_by_row
 
@@ -114,20 +219,19 @@ class WordTable(nn.Module):
         """Draw the table: uniform in ±1."""
         nn.init.uniform_(self.embedding, -1, 1)
 
-    def forward(self, ids_N: Tensor) -> Tensor:
-        """Vectors (N, E) of these words."""
-        return _look_up_words(ids_N, self.embedding)
-
 
 class CharCnn(EngineModule):
-    """Character ids (N, C) to features (N, F): convolutions, maximum over the word, highways."""
+    """The character table, filters and highways; alone, character ids (N, C) to features (N, F).
+
+    Tasks have one of their own, without a projection.
+    """
 
     def __init__(self, config: CharConfig) -> None:
         super().__init__()
         self.embedding = nn.Parameter(torch.empty(config.num_symbols, config.dim))
         self.convolutions = nn.ModuleList(nn.Conv1d(config.dim, channels, width) for width, channels in config.filters)
         self.highways = nn.ModuleList(Highway(config.num_features) for _ in range(config.num_highways))
-        self.activation = config.activation
+        self.activation: Activation = config.activation
         self.widest_filter = max(width for width, _ in config.filters)
         self.reset_parameters()
 
@@ -140,7 +244,7 @@ class CharCnn(EngineModule):
                 nn.init.uniform_(convolution.weight, -0.05, 0.05)
             else:
                 fan_in = convolution.in_channels * convolution.kernel_size[0]
-                _draw_normal(convolution.weight, fan_in)
+                draw_normal(convolution.weight, fan_in)
             assert convolution.bias is not None
             nn.init.zeros_(convolution.bias)
 
@@ -150,17 +254,17 @@ class CharCnn(EngineModule):
 
     def weights(self) -> EncoderWeights:
         """The parameters as engines take them."""
-        convolutions = [each for each in self.convolutions if isinstance(each, nn.Conv1d)]
+        convolutions = [cast(nn.Conv1d, each) for each in self.convolutions]
         return EncoderWeights(
             symbols_SE=self.embedding,
-            filters=tuple((each.weight, each.bias) for each in convolutions if each.bias is not None),
+            filters=tuple((each.weight, cast(Tensor, each.bias)) for each in convolutions),
             activation=self.activation,
-            highways=tuple(each.weights() for each in self.highways if isinstance(each, Highway)),
+            highways=tuple(cast(Highway, each).weights() for each in self.highways),
         )
 
 
 class Highway(nn.Module):
-    """g * relu(transform(x)) + (1 - g) * x with the gate g = sigmoid(gate(x)) (Srivastava et al. 2015)."""
+    """The weights of a highway layer: two linear maps, gate and transform."""
 
     def __init__(self, num_features: int) -> None:
         super().__init__()
@@ -171,19 +275,15 @@ class Highway(nn.Module):
     def reset_parameters(self) -> None:
         """Draw as bilm-tf does; a gate bias of -2 lets the input through at first."""
         for linear, bias in ((self.gate, -2.0), (self.transform, 0.0)):
-            _draw_normal(linear.weight, linear.in_features)
+            draw_normal(linear.weight, linear.in_features)
             nn.init.constant_(linear.bias, bias)
-
-    def forward(self, features_NF: Tensor) -> Tensor:
-        """Features (N, F), some of them transformed."""
-        return _pass_highway(features_NF, *self.weights())
 
     def weights(self) -> tuple[Linear, Linear]:
         """Gate and transform as engines take them."""
         return (self.gate.weight, self.gate.bias), (self.transform.weight, self.transform.bias)
 
 
-def _draw_normal(weight: Tensor, fan_in: int) -> None:
+def draw_normal(weight: Tensor, fan_in: int) -> None:
     """Draw from a normal distribution of variance 1 / fan-in."""
     if not weight.is_meta:  # weights about to be loaded; torch would import its compiler for them, two seconds
         nn.init.normal_(weight, std=1 / math.sqrt(fan_in))
@@ -204,107 +304,16 @@ def _choose(weights: EncoderWeights, precision: Precision) -> Choice:
     return choose(describe("words", weights.tensors(), **details))
 
 
-class Steps(NamedTuple):
-    """The steps of encoding words in which nearly all the time goes; an engine brings its own."""
-
-    convolve: Callable[[EncoderWeights, Sequence[Tensor], bool], Tensor]
-    pass_highway: Callable[[Tensor, Linear, Linear], Tensor]
-    project: Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-def encode(
-    weights: EncoderWeights, blocks: Sequence[Tensor], *, trims: bool = True, steps: Steps | None = None
-) -> Tensor:
-    """Vectors (N, P) of the words in these blocks of ids (n, C); see `WordEncoder.forward`."""
-    steps = REFERENCE if steps is None else steps
-    features = []
-    if weights.words_VE is not None:
-        features.append(_look_up_words(torch.cat([block[:, 0] for block in blocks]).long(), weights.words_VE))
-        blocks = [block[:, 1:] for block in blocks]
-    if weights.symbols_SE is not None:
-        features_NF = steps.convolve(weights, blocks, trims)
-        for gate, transform in weights.highways:
-            features_NF = steps.pass_highway(features_NF, gate, transform)
-        features.append(features_NF)
-    features_NF = join(features, dim=1)
-    return features_NF if weights.projection is None else steps.project(features_NF, *weights.projection)
-
-
-def _look_up_words(ids_N: Tensor, table_VE: Tensor) -> Tensor:
-    # The zero row is not a row of the table: prepending it to a large table would copy it at every call.
-    vectors_NE = F.embedding((ids_N - 1).clamp_min(0), table_VE)
-    return vectors_NE.masked_fill((ids_N == 0).unsqueeze(1), 0)
-
-
-def _convolve(weights: EncoderWeights, blocks: Sequence[Tensor], trims: bool) -> Tensor:
-    """Features (N, F) before the highways: the largest value of each channel over all positions of a word."""
-    words = look_up_characters(weights, blocks, F.embedding, trims=trims)
-    filters = [weight_KEw for weight_KEw, _ in weights.filters]
-    pooled_NF = convolve_and_pool(words, filters)
-    # A bias moves all positions alike: it is added to their maximum, for all filters and blocks at once.
-    features_NF = pooled_NF + torch.cat([bias_K for _, bias_K in weights.filters])
-    return features_NF.relu() if weights.activation == "relu" else features_NF.tanh()
-
-
-def look_up_characters(
-    weights: EncoderWeights, blocks: Sequence[Tensor], look_up: Callable[[Tensor, Tensor], Tensor], *, trims: bool
-) -> list[Tensor]:
-    """The vectors (n, T, E) of the characters of each block (n, C)."""
-    assert weights.symbols_SE is not None
-    if trims:
-        widest = max(weight_KEw.shape[2] for weight_KEw, _ in weights.filters)
-        blocks = [block[:, : count_needed_columns(block, widest)] for block in blocks]
-    # Id 0 stands for "no word" and is a vector of zeros. In-word padding is a symbol like any other: its vector
-    # is learned and takes part in the convolutions, so nothing may be masked here.
-    table_SE = F.pad(weights.symbols_SE, (0, 0, 1, 0))
-    # All characters are looked up at once, so that the gradient of the table is summed once.
-    characters_ME = look_up(join([block.flatten() for block in blocks]).long(), table_SE)
-    parts = characters_ME.split([block.numel() for block in blocks])
-    return [part.view(*block.shape, -1) for part, block in zip(parts, blocks, strict=True)]
-
-
-def convolve_and_pool(words: Sequence[Tensor], filters: Sequence[Tensor]) -> Tensor:
-    """The largest value (N, F) of each channel of each filter (K, E, w) over all positions of a word (n, T, E)."""
-    pooled = [[F.conv1d(block.transpose(1, 2), weight).amax(dim=2) for weight in filters] for block in words]
-    return join([join(channels, dim=1) for channels in pooled])
-
-
-def _pass_highway(features_NF: Tensor, gate: Linear, transform: Linear) -> Tensor:
-    return torch.lerp(features_NF, F.linear(features_NF, *transform).relu(), F.linear(features_NF, *gate).sigmoid())
-
-
-REFERENCE = Steps(_convolve, _pass_highway, F.linear)
-
-
-def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """`torch.cat` that copies nothing where there is one part."""
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=dim)
-
-
-def count_needed_columns(ids_NC: Tensor, widest_filter: int) -> int:
-    """How many columns the convolutions must see to give exactly what all of them would give.
-
-    Words shorter than the table end in the same padding symbol. A window of padding alone gives the same value
-    wherever it lies, so one such window per filter is enough: the longest word and the widest filter after it.
-    """
-    num_columns = ids_NC.shape[1]
-    if torch.compiler.is_compiling() or len(ids_NC) == 0:
-        return num_columns  # a count that depends on the data would break the graph
-    differs_C = (ids_NC != ids_NC[0, -1]).any(dim=0)
-    used = int((differs_C * torch.arange(1, num_columns + 1, device=ids_NC.device)).amax())
-    return min(num_columns, used + widest_filter)
-
-
 def find_distinct_rows(ids_NC: Tensor) -> tuple[Tensor, Tensor]:
     """The distinct rows (U, C) and, for each of the N rows, its number among them. Exact.
 
-    Rows are compared by a 64-bit sum first, which is ten times faster than sorting rows; should two different rows
-    ever share a sum, the comparison at the end notices and the rows are sorted after all.
+    Rows are compared by a 64-bit hash first, which is ten times faster than sorting rows; should two different rows
+    ever share a hash, the comparison at the end notices and the rows are sorted after all.
     """
     generator = torch.Generator().manual_seed(1)
     factors_C = torch.randint(-(2**62), 2**62, (ids_NC.shape[1],), generator=generator).to(ids_NC.device) * 2 + 1
-    keys_N = (ids_NC * factors_C).sum(dim=1)
-    _, numbers_N = keys_N.unique(return_inverse=True)
+    hashes_N = (ids_NC * factors_C).sum(dim=1)
+    _, numbers_N = hashes_N.unique(return_inverse=True)
     num_distinct = int(numbers_N.amax()) + 1 if len(ids_NC) else 0
     some_row_U = torch.zeros(num_distinct, dtype=torch.int64, device=ids_NC.device)
     some_row_U[numbers_N] = torch.arange(len(ids_NC), device=ids_NC.device)
@@ -312,3 +321,8 @@ def find_distinct_rows(ids_NC: Tensor) -> tuple[Tensor, Tensor]:
     if not torch.equal(distinct_UC[numbers_N], ids_NC):
         return ids_NC.unique(dim=0, return_inverse=True)  # type: ignore[return-value]
     return distinct_UC, numbers_N
+
+
+def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """`torch.cat` that copies nothing where there is one part."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=dim)

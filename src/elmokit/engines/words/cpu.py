@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from elmokit.config import Activation
 from elmokit.engines.choice import fits_tables
 from elmokit.engines.cpp.building import library
 from elmokit.engines.cpp.linear import apply_highway, apply_linear
@@ -29,6 +30,8 @@ from elmokit.nn.word_encoder import REFERENCE, Steps, join
 from elmokit.nn.word_encoder import encode as encode_by_steps
 
 __all__ = ["encode", "encode_in_int8"]
+
+_RECTIFIES = {"relu": 1, "tanh": 0}  # all the activations that `char_cnn.cpp` has
 
 
 def encode(weights: EncoderWeights, blocks: Sequence[Tensor], *, trims: bool = True) -> Tensor:
@@ -57,7 +60,7 @@ def _convolve(weights: EncoderWeights, blocks: Sequence[Tensor], trims: bool) ->
     return join([_sum_tables(block, weights.symbols_SE, weights.filters, weights.activation) for block in blocks])
 
 
-def _sum_tables(ids_NC: Tensor, symbols_SE: Tensor, filters: Sequence[Linear], activation: str) -> Tensor:
+def _sum_tables(ids_NC: Tensor, symbols_SE: Tensor, filters: Sequence[Linear], activation: Activation) -> Tensor:
     """Features (N, F) of words, filter after filter: the largest sums, activated."""
     ids_NC = ids_NC.to(torch.int64).contiguous()
     owners = [symbols_SE, *(weight for weight, _ in filters)]
@@ -74,7 +77,7 @@ def _sum_tables(ids_NC: Tensor, symbols_SE: Tensor, filters: Sequence[Linear], a
         (c_void_p * len(biases))(*(bias_K.data_ptr() for bias_K in biases)),
         (c_long * len(filters))(*(weight.shape[2] for weight, _ in filters)),
         (c_long * len(filters))(*(weight.shape[0] for weight, _ in filters)),
-        int(activation == "relu"),
+        _RECTIFIES[activation],
         features_NF.data_ptr(),
         num_threads(),
     )

@@ -37,4 +37,5 @@ def _convolve(weights: EncoderWeights, blocks: Sequence[Tensor], trims: bool) ->
     bias_F = torch.cat([bias_K for _, bias_K in weights.filters])
     if weights.activation == "relu":
         return add_and_rectify(pool(words, filters), bias_F)
+    assert weights.activation == "tanh", f"expected relu or tanh, found {weights.activation}"
     return (pool(words, filters) + bias_F).tanh()
