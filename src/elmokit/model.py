@@ -15,7 +15,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from math import prod
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -289,6 +289,11 @@ class Elmo(nn.Module):
         size = WORDS_AT_A_TIME if ids_NC.device.type == "cpu" else WORDS_AT_A_TIME_ON_GPU
         with torch.no_grad():
             return torch.cat([self.encoder(chunk_NC) for chunk_NC in ids_NC.split(size)])
+
+    if TYPE_CHECKING:  # to a type checker, what calling an nn.Module gives is Any
+
+        def __call__(self, ids: Tensor, state: BilmState | None = None) -> ElmoOutput:  # noqa: D102
+            ...
 
     def forward(self, ids: Tensor, state: BilmState | None = None) -> ElmoOutput:
         """Layers, mixes, mask and state of sentences given as ids (…, W, C)."""

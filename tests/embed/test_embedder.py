@@ -140,10 +140,16 @@ def test_results_do_not_hold_their_batch(elmo):
     assert [array.base is None and array.flags.c_contiguous for array in arrays] == [True] * len(SENTENCES)
 
 
-@pytest.mark.parametrize("call", ["embed", "encode", "stream"])
-def test_a_single_string_is_refused(elmo, call):
+def test_a_single_string_is_one_sentence(elmo):
+    embedder = Embedder(elmo)
+    assert_close([embedder.embed("a sentence .")], embedder.embed(["a sentence ."]))
+    assert embedder.embed("a sentence .", layers="all").shape == (3, 3, 12)
+    assert embedder.embed("").shape == (0, 12)
+    np.testing.assert_array_equal(embedder.encode("a sentence ."), embedder.encode(["a sentence ."])[0])
+    assert embedder.encode("a sentence .", layers="all").shape == (3, 12)
+    assert not embedder.encode("").any()
     with pytest.raises(InputError, match="put it into a list"):
-        getattr(Embedder(elmo), call)("a sentence")
+        embedder.stream("a sentence")
 
 
 @pytest.mark.parametrize(
@@ -154,6 +160,10 @@ def test_a_single_string_is_refused(elmo, call):
         ([b"bytes"], "sentence 0 is a bytes"),
         ([["a", 3]], "sentence 0 has the word 3 of type int: expected strings"),
         ([["a", None]], "of type NoneType"),
+        (None, "expected a sentence or a list of sentences, found None: a sentence is a string or a list of words"),
+        (3.5, "found float 3.5"),
+        (b"bytes", "found bytes: decode"),
+        ({"a": "b"}, "found dict .*: pass its values"),
     ],
 )
 def test_what_is_no_sentence_is_refused(elmo, sentences, message):
@@ -367,3 +377,95 @@ def test_torchs_compiler_is_left_alone(random_model):
     )
     done = subprocess.run([sys.executable, "-c", code, str(random_model)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_an_embedder_of_a_source(elmo, tmp_path):
+    elmo.save_pretrained(tmp_path / "model")
+    embedders = [
+        Embedder(tmp_path / "model", device="cpu"),
+        Embedder(str(tmp_path / "model"), device="cpu", precision="float32"),
+        Embedder.from_pretrained(tmp_path / "model", device="cpu"),
+    ]
+    for embedder in embedders:
+        assert embedder.source == str(tmp_path / "model") and embedder.precision == "float32"
+        assert_close(embedder.embed(SENTENCES), Embedder(elmo).embed(SENTENCES))
+
+
+@pytest.mark.parametrize("thing", [None, 3, ["en-small"], ElmoConfig.tiny(), b"en-small"])
+def test_what_is_no_model_is_refused(thing):
+    with pytest.raises(InputError, match="expected the name or path of a model, or an Elmo, found"):
+        Embedder(thing)
+
+
+def test_an_embedder_says_what_it_is(elmo):
+    embedder = Embedder(elmo, state="canonical")
+    embedder.source = "en-small"
+    expected = "Embedder('en-small', dim=12, layers=3, device='cpu', precision='float32', state='canonical')"
+    assert repr(embedder) == expected
+
+
+@pytest.mark.parametrize("layers", ["average", "all"])
+def test_sentence_vectors_of_unit_length(elmo, layers):
+    embedder = Embedder(elmo)
+    plain = embedder.encode(SENTENCES, layers=layers)
+    unit = embedder.encode(SENTENCES, layers=layers, normalize=True)
+    assert unit.dtype == np.float32
+    lengths = np.linalg.norm(unit, axis=-1)
+    np.testing.assert_allclose(np.delete(lengths, 1, axis=0), 1, atol=1e-6)
+    assert not unit[1].any()  # a sentence without words
+    np.testing.assert_allclose(unit * np.linalg.norm(plain, axis=-1, keepdims=True), plain, atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(embedder.encode("a b", normalize=True)), 1, atol=1e-6)
+
+
+def test_tensors_on_request(elmo):
+    embedder = Embedder(elmo)
+    tensors = embedder.embed(SENTENCES, as_tensor=True)
+    assert all(isinstance(t, torch.Tensor) and t.device == embedder.device for t in tensors)
+    assert_close([t.numpy() for t in tensors], embedder.embed(SENTENCES))
+    assert embedder.embed("one two", as_tensor=True).shape == (2, 12)
+    encoded = embedder.encode(SENTENCES, as_tensor=True)
+    assert torch.equal(encoded, torch.from_numpy(embedder.encode(SENTENCES)))
+    weight = torch.ones(12, requires_grad=True)
+    (encoded @ weight).sum().backward()  # no tensors of inference mode
+    assert weight.grad is not None
+
+
+@pytest.mark.parametrize("call", ["embed", "encode"])
+@pytest.mark.parametrize("state", ["zero", "carry"])
+def test_progress_is_shown_on_standard_error_when_asked_for(elmo, call, state, capsys):
+    work = getattr(Embedder(elmo, state=state), call)
+    work(SENTENCES)
+    assert capsys.readouterr() == ("", "")
+    work(iter(SENTENCES), progress=True)
+    work(SENTENCES, progress=True)
+    out, err = capsys.readouterr()
+    assert out == "" and f"{len(SENTENCES)}/{len(SENTENCES)}" in err
+
+
+def test_similarity_of_sentences_and_of_vectors(elmo):
+    embedder = Embedder(elmo)
+    first, second = SENTENCES[:3], ["the bank", "She sat"]
+    cosines = embedder.similarity(first, second)
+    assert cosines.shape == (3, 2) and cosines.dtype == np.float32
+    assert not cosines[1].any()  # a sentence without words
+    a, b = embedder.encode(first), embedder.encode(second)
+    expected = a[0] @ b[1] / np.linalg.norm(a[0]) / np.linalg.norm(b[1])
+    np.testing.assert_allclose(cosines[0, 1], expected, atol=1e-6)
+    for vectors in (b, torch.from_numpy(b), list(b), list(torch.from_numpy(b))):
+        np.testing.assert_allclose(embedder.similarity(a, vectors), cosines, atol=1e-6)
+    np.testing.assert_allclose(embedder.similarity(first, b), cosines, atol=1e-6)
+    np.testing.assert_allclose(embedder.similarity("the bank", b[0]), [[1]], atol=1e-6)
+    assert embedder.similarity("the bank", "the bank").max() <= 1
+    assert embedder.similarity([], second).shape == (0, 2)
+    top = embedder.similarity(first, second, layers="top", pooling="max")
+    assert np.abs(top - cosines).max() > 1e-3
+
+
+def test_vectors_that_cannot_be_compared_are_refused(elmo):
+    embedder = Embedder(elmo)
+    with pytest.raises(InputError, match=r"of one width, found the shapes \(1, 12\) and \(2, 3\)"):
+        embedder.similarity("a", np.ones((2, 3)))
+    with pytest.raises(InputError, match="of one width"):
+        embedder.similarity(["a"], ["b"], layers="all")
+    with pytest.raises(InputError, match="found None"):
+        embedder.similarity(["a"], None)

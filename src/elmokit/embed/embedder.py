@@ -11,16 +11,28 @@ Shapes: K layers asked for, N words of a batch with boundaries, P width of a dir
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from os import PathLike
-from typing import get_args
+from typing import Literal, get_args, overload
 
 import numpy as np
 import torch
+from torch import Tensor
+from tqdm import tqdm
 
 from elmokit.devices import find_device, is_out_of_memory
-from elmokit.embed.layers import Layers, Pooling, check_layers, check_pooling, choose_layers, pool_words
+from elmokit.embed.inputs import Vectors, check_sentences, describe, find_vectors
+from elmokit.embed.layers import (
+    Layers,
+    Pooling,
+    check_layers,
+    check_pooling,
+    choose_layers,
+    compute_cosines,
+    pool_words,
+    scale_to_unit_length,
+)
 from elmokit.engines.precision import PrecisionName, check_precision
 from elmokit.errors import EngineError, InputError
 from elmokit.model import Elmo
@@ -48,9 +60,9 @@ class Embedder:
     it carries and without the words that it remembers.
 
     Arguments:
-        elmo: the model; it is put into evaluation mode and belongs to the Embedder. After changing its weights, call
-            `clear_cache()`.
-        device: where to compute; where the model already is if not given.
+        elmo: the source of a model (a bundled name, a folder, a `.zip` or a hub id), or an `Elmo`, which is put into
+            evaluation mode and belongs to the Embedder. After changing its weights, call `clear_cache()`.
+        device: where to compute; if not given, where the model already is, and a source on the GPU if there is one.
         precision: `"float32"`, `"bfloat16"` (on CUDA) or `"int8"` (on a CPU: several times faster, vectors off by about
             a hundredth of their size); the model's own if not given.
         state: what the model remembers at the start of a sentence: `"zero"`, `"carry"` or `"canonical"`.
@@ -66,7 +78,7 @@ class Embedder:
 
     def __init__(
         self,
-        elmo: Elmo,
+        elmo: Elmo | str | PathLike[str],
         *,
         device: str | torch.device | None = None,
         precision: PrecisionName | None = None,
@@ -74,18 +86,29 @@ class Embedder:
         segmenter: Segmenter | None = None,
         cache_words: int = CACHE_WORDS,
     ) -> None:
-        place = elmo.device if device is None else torch.device(device)
-        precision = None if precision is None else check_precision(precision, place)
+        if not isinstance(elmo, (Elmo, str, PathLike)):
+            raise InputError(
+                f"expected the name or path of a model, or an Elmo, found {describe(elmo)}: "
+                'for example Embedder("en-small")'
+            )
         if state not in get_args(StateMode):
             raise InputError(f"asked for state={state!r}: use one of {', '.join(map(repr, get_args(StateMode)))}")
         if cache_words < 0:
             raise InputError(f"cache_words is {cache_words}: expected 0 (no cache) or more")
+        self.source = "unnamed"
+        if isinstance(elmo, Elmo):
+            place = elmo.device if device is None else torch.device(device)
+        else:
+            device = place = find_device("cpu" if device is None and precision == "int8" else device)
+            self.source = str(elmo)
+        if precision is not None:
+            check_precision(precision, place)  # before a model is loaded in vain
+        elmo = elmo if isinstance(elmo, Elmo) else Elmo.from_pretrained(elmo)
         self.elmo = elmo.eval() if device is None else elmo.eval().to(device)
         if precision is not None:
             self.elmo.set_precision(precision)
         self.state: StateMode = state
         self.segmenter = RuleSegmenter() if segmenter is None else segmenter
-        self.source = "unnamed"
         self._encoder = TextEncoder(self.elmo, cache_words=cache_words)
         self.carried_state: BilmState | None = None  # of each row in `carry` mode, before the next batch
         self._carry_lock = threading.Lock()
@@ -104,18 +127,15 @@ class Embedder:
         cache_words: int = CACHE_WORDS,
     ) -> Embedder:
         """The Embedder of a source: a bundled name, a folder, a `.zip` or a hub id; on the GPU if there is one."""
-        device = find_device("cpu" if device is None and precision == "int8" else device)
-        check_precision(precision, device)
-        embedder = cls(
-            Elmo.from_pretrained(source),
-            device=device,
-            precision=precision,
-            state=state,
-            segmenter=segmenter,
-            cache_words=cache_words,
+        return cls(
+            source, device=device, precision=precision, state=state, segmenter=segmenter, cache_words=cache_words
         )
-        embedder.source = str(source)
-        return embedder
+
+    def __repr__(self) -> str:
+        return (
+            f"Embedder({self.source!r}, dim={self.dim}, layers={self.num_layers}, device={str(self.device)!r}, "
+            f"precision={self.precision!r}, state={self.state!r})"
+        )
 
     @property
     def dim(self) -> int:
@@ -142,24 +162,80 @@ class Embedder:
         """Where the model computes."""
         return self.elmo.device
 
+    @overload
     def embed(
-        self, sentences: Iterable[Sentence], *, layers: Layers = "average", batch_size: int | None = None
-    ) -> list[np.ndarray]:
+        self,
+        sentences: str,
+        *,
+        layers: Layers = ...,
+        batch_size: int | None = ...,
+        progress: bool = ...,
+        as_tensor: Literal[False] = ...,
+    ) -> np.ndarray: ...
+
+    @overload
+    def embed(
+        self,
+        sentences: str,
+        *,
+        layers: Layers = ...,
+        batch_size: int | None = ...,
+        progress: bool = ...,
+        as_tensor: Literal[True],
+    ) -> Tensor: ...
+
+    @overload
+    def embed(
+        self,
+        sentences: Iterable[Sentence],
+        *,
+        layers: Layers = ...,
+        batch_size: int | None = ...,
+        progress: bool = ...,
+        as_tensor: Literal[False] = ...,
+    ) -> list[np.ndarray]: ...
+
+    @overload
+    def embed(
+        self,
+        sentences: Iterable[Sentence],
+        *,
+        layers: Layers = ...,
+        batch_size: int | None = ...,
+        progress: bool = ...,
+        as_tensor: Literal[True],
+    ) -> list[Tensor]: ...
+
+    def embed(
+        self,
+        sentences: str | Iterable[Sentence],
+        *,
+        layers: Layers = "average",
+        batch_size: int | None = None,
+        progress: bool = False,
+        as_tensor: bool = False,
+    ) -> np.ndarray | Tensor | list[np.ndarray] | list[Tensor]:
         """Word vectors of sentences, in input order.
 
         Arguments:
             sentences: each a string (ONE sentence, split into words by the segmenter) or a list of words, taken as
-                it is. A sentence without words is legal.
+                it is. A sentence without words is legal. A string in place of the list is one sentence.
             layers: `"average"`, `"top"`, `"all"`, `"mix"` (the model's own, else the average) or a layer number.
             batch_size: sentences run together; unset, batches are filled up to a number of words.
+            progress: show a progress bar on standard error.
+            as_tensor: give torch tensors on the model's device in place of numpy arrays.
 
         Returns:
-            One float32 array per sentence: (words, dim), or (layers, words, dim) for `"all"`.
+            One float32 array per sentence: (words, dim), or (layers, words, dim) for `"all"`. For a single string
+            that array alone.
         """
         layers = self._check(sentences, layers, batch_size)
-        words = [self._split(sentence, place) for place, sentence in enumerate(sentences)]
-        with self._claim_state():
-            return self._embed_in_order(words, layers, batch_size)
+        listed = [sentences] if isinstance(sentences, str) else sentences
+        words = [self._split(sentence, place) for place, sentence in enumerate(listed)]
+        with self._claim_state(), tqdm(total=len(words), unit=" sentences", disable=not progress) as bar:
+            arrays = self._embed_in_order(words, layers, batch_size, bar)
+        vectors = [self._make_tensor(array) for array in arrays] if as_tensor else arrays
+        return vectors[0] if isinstance(sentences, str) else vectors
 
     def stream(
         self, sentences: Iterable[Sentence], *, layers: Layers = "average", batch_size: int | None = None
@@ -170,16 +246,47 @@ class Embedder:
         arrays are those of `embed`. In `carry` mode the state belongs to the stream until it ends or is closed.
         """
         layers = self._check(sentences, layers, batch_size)
+        if isinstance(sentences, str):
+            raise InputError("expected a list of sentences, found a single string: put it into a list, [sentence]")
         return self._stream(sentences, layers, batch_size)
+
+    @overload
+    def encode(
+        self,
+        sentences: str | Iterable[Sentence],
+        *,
+        pooling: Pooling = ...,
+        layers: Layers = ...,
+        batch_size: int | None = ...,
+        normalize: bool = ...,
+        progress: bool = ...,
+        as_tensor: Literal[False] = ...,
+    ) -> np.ndarray: ...
+
+    @overload
+    def encode(
+        self,
+        sentences: str | Iterable[Sentence],
+        *,
+        pooling: Pooling = ...,
+        layers: Layers = ...,
+        batch_size: int | None = ...,
+        normalize: bool = ...,
+        progress: bool = ...,
+        as_tensor: Literal[True],
+    ) -> Tensor: ...
 
     def encode(
         self,
-        sentences: Iterable[Sentence],
+        sentences: str | Iterable[Sentence],
         *,
         pooling: Pooling = "mean",
         layers: Layers = "average",
         batch_size: int | None = None,
-    ) -> np.ndarray:
+        normalize: bool = False,
+        progress: bool = False,
+        as_tensor: bool = False,
+    ) -> np.ndarray | Tensor:
         """One vector per sentence, pooled over its own words and nothing else; zeros for a sentence without words.
 
         Arguments:
@@ -188,15 +295,56 @@ class Embedder:
                 the forward half of the last word beside the backward half of the first.
             layers: as for `embed`.
             batch_size: as for `embed`.
+            normalize: scale each vector to length 1; zeros stay zeros.
+            progress: as for `embed`.
+            as_tensor: as for `embed`.
 
         Returns:
-            (sentences, dim), or (sentences, layers, dim) for `layers="all"`.
+            (sentences, dim), or (sentences, layers, dim) for `layers="all"`. For a single string (dim,) or
+            (layers, dim).
         """
         check_pooling(pooling)
-        arrays = self.stream(sentences, layers=layers, batch_size=batch_size)
-        vectors = [pool_words(words_WD, pooling) for words_WD in arrays]
+        layers = self._check(sentences, layers, batch_size)
+        listed = [sentences] if isinstance(sentences, str) else sentences
+        total = len(listed) if isinstance(listed, Sized) else None
+        arrays = self._stream(listed, layers, batch_size)
+        with tqdm(arrays, total=total, unit=" sentences", disable=not progress) as arrays:
+            pooled = [pool_words(words_WD, pooling) for words_WD in arrays]
         shape = (0, self.num_layers, self.dim) if layers == "all" else (0, self.dim)
-        return np.stack(vectors) if vectors else np.zeros(shape, np.float32)
+        vectors = np.stack(pooled) if pooled else np.zeros(shape, np.float32)
+        if isinstance(sentences, str):
+            vectors = vectors[0]
+        if normalize:
+            vectors = scale_to_unit_length(vectors)
+        return self._make_tensor(vectors) if as_tensor else vectors
+
+    def similarity(
+        self,
+        first: str | Iterable[Sentence] | Vectors,
+        second: str | Iterable[Sentence] | Vectors,
+        *,
+        pooling: Pooling = "mean",
+        layers: Layers = "average",
+    ) -> np.ndarray:
+        """The cosine of every one of the first with every one of the second; 0 where a vector is all zeros.
+
+        Arguments:
+            first: sentences as for `encode`, or vectors: an array or tensor (n, width) or (width,), or a list of
+                arrays (width,).
+            second: likewise.
+            pooling: of sentences, as for `encode`.
+            layers: of sentences, as for `embed`, except `"all"`.
+
+        Returns:
+            (first, second); a single string or vector counts as one.
+        """
+        rows = []
+        for given in (first, second):
+            vectors = find_vectors(given)
+            if vectors is None:
+                vectors = self.encode(given, pooling=pooling, layers=layers)  # type: ignore[arg-type]
+            rows.append(vectors)
+        return compute_cosines(*rows)
 
     def embed_batches(
         self, sentences: Sequence[Sequence[Token]], *, layers: Layers = "average", batch_size: int | None = None
@@ -237,8 +385,7 @@ class Embedder:
         self._carry_lock = threading.Lock()
 
     def _check(self, sentences: Iterable[Sentence], layers: Layers, batch_size: int | None) -> Layers:
-        if isinstance(sentences, (str, bytes)):
-            raise InputError("expected a list of sentences, found a single string: put it into a list, [sentence]")
+        check_sentences(sentences)
         if batch_size is not None and batch_size < 1:
             raise InputError(f"batch_size is {batch_size}: expected 1 or more sentences, or None")
         return check_layers(layers, self.num_layers)
@@ -260,11 +407,13 @@ class Embedder:
                 yield from self._embed_in_order(window, layers, batch_size)
 
     def _embed_in_order(
-        self, sentences: Sequence[Sequence[Token]], layers: Layers, batch_size: int | None
+        self, sentences: Sequence[Sequence[Token]], layers: Layers, batch_size: int | None, bar: tqdm | None = None
     ) -> list[np.ndarray]:
         found: dict[int, np.ndarray] = {}
         for places, arrays in self.embed_batches(sentences, layers=layers, batch_size=batch_size):
             found.update(zip(places, arrays, strict=True))
+            if bar is not None:
+                bar.update(len(places))
         return [found[place] for place in range(len(sentences))]
 
     def _embed_batch(
@@ -311,6 +460,9 @@ class Embedder:
         if layers == "all":
             return [np.stack([layer_ND[start:end] for layer_ND in chosen]) for start, end in spans], reading.state
         return [chosen[0][start:end].copy() for start, end in spans], reading.state
+
+    def _make_tensor(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self.device)
 
     def _start_state(self, num_rows: int) -> BilmState | None:
         if self._canonical is not None:

@@ -19,7 +19,17 @@ from torch import Tensor
 from elmokit.errors import InputError, LayerError
 from elmokit.nn.scalar_mix import ScalarMix
 
-__all__ = ["NAMED_LAYERS", "Layers", "Pooling", "check_layers", "check_pooling", "choose_layers", "pool_words"]
+__all__ = [
+    "NAMED_LAYERS",
+    "Layers",
+    "Pooling",
+    "check_layers",
+    "check_pooling",
+    "choose_layers",
+    "compute_cosines",
+    "pool_words",
+    "scale_to_unit_length",
+]
 
 Layers = str | int
 NAMED_LAYERS = ("average", "top", "all", "mix")
@@ -92,3 +102,29 @@ def pool_words(words_WD: np.ndarray, pooling: Pooling) -> np.ndarray:
         return words_WD.max(axis=-2)
     half = words_WD.shape[-1] // 2
     return np.concatenate([words_WD[..., -1, :half], words_WD[..., 0, half:]], axis=-1)
+
+
+def scale_to_unit_length(vectors: np.ndarray) -> np.ndarray:
+    """The vectors (…, D) scaled to length 1; zeros stay zeros.
+
+    Example:
+        >>> scale_to_unit_length(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist()
+        [[0.6, 0.8], [0.0, 0.0]]
+    """
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1)
+
+
+def compute_cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The cosine of each row of the first with each of the second; a vector alone counts as one row.
+
+    Example:
+        >>> compute_cosines(np.array([1.0, 0.0]), np.array([[2.0, 0.0], [0.0, 0.0], [-1.0, 0.0]])).tolist()
+        [[1.0, 0.0, -1.0]]
+    """
+    first, second = np.atleast_2d(first), np.atleast_2d(second)
+    if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
+        raise InputError(
+            f"expected two sets of vectors of one width, found the shapes {first.shape} and {second.shape}"
+        )
+    return np.clip(scale_to_unit_length(first) @ scale_to_unit_length(second).T, -1, 1)

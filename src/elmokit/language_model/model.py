@@ -107,6 +107,9 @@ class LanguageModel:
         elmo = Elmo.from_checkpoint(checkpoint)
         return cls(elmo, softmax, checkpoint.output_words, device=find_device(device), segmenter=segmenter)
 
+    def __repr__(self) -> str:
+        return f"LanguageModel(dim={self.elmo.config.dim}, words={len(self.output_words)}, device={str(self.device)!r})"
+
     @property
     def device(self) -> torch.device:
         """Where the model computes."""

@@ -1,0 +1,49 @@
+"""What callers pass to an Embedder: sentences or vectors, told apart and checked.
+
+Arrives: anything. Leaves: an error that says what was expected, or vectors as one array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from torch import Tensor
+
+from elmokit.errors import InputError
+
+__all__ = ["Vectors", "check_sentences", "describe", "find_vectors"]
+
+Vectors = np.ndarray | Tensor | Sequence[np.ndarray] | Sequence[Tensor]
+
+
+def check_sentences(sentences: object) -> None:
+    """An `InputError` that says what to pass if this is neither a sentence nor an iterable that may hold some."""
+    if isinstance(sentences, (bytes, bytearray)):
+        raise InputError("expected a sentence or a list of sentences, found bytes: decode them to a string first")
+    if isinstance(sentences, Mapping):
+        raise InputError(
+            f"expected a sentence or a list of sentences, found {describe(sentences)}: pass its values, "
+            "list(sentences.values())"
+        )
+    try:
+        iter(sentences)  # type: ignore[call-overload]
+    except TypeError:
+        raise InputError(
+            f"expected a sentence or a list of sentences, found {describe(sentences)}: "
+            "a sentence is a string or a list of words"
+        ) from None
+
+
+def find_vectors(given: object) -> np.ndarray | None:
+    """The vectors, if these are vectors and no sentences."""
+    if isinstance(given, (list, tuple)) and given and isinstance(given[0], (np.ndarray, Tensor)):
+        given = np.stack([find_vectors(vector) for vector in given])  # type: ignore[list-item]
+    if isinstance(given, Tensor):
+        given = given.detach().float().cpu().numpy()
+    return given if isinstance(given, np.ndarray) and given.dtype.kind in "fiu" else None
+
+
+def describe(thing: object) -> str:
+    """What came, for an error message."""
+    return "None" if thing is None else f"{type(thing).__name__} {thing!r:.40}"
