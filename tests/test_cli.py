@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import resource
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from elmokit import ElmoConfig
 from elmokit.cli import main
 from elmokit.commands.embed import Embed
 
@@ -91,14 +94,14 @@ def test_compare_shows_sentences_and_a_row_for_each_pair(random_model, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "  1  She sat by the river [bank] ."
     assert "left out" in lines[1]
-    assert "[BANK]" in lines[2]
-    assert "[bank]" not in lines[2]
-    assert "2 times here: the first is taken" in lines[2]
+    assert lines[2] == "  3  The [BANK](3.1) and the [bank](3.2) ."
     header = next(line for line in lines if line.startswith("sentences"))
     assert header.split() == ["sentences", "layer", "0", "layer", "1", "layer", "2", "average"]
-    rows = {line[:7]: [float(cell) for cell in line.split()[3:]] for line in lines if " and " in line[:9]}
-    assert list(rows) == ["1 and 3", "1 and 4", "3 and 4"]
-    same_spelling, other_case = rows["1 and 4"], rows["1 and 3"]
+    rows = {line[:11].rstrip(): [float(cell) for cell in line.split()[3:]] for line in lines if " and " in line[:9]}
+    assert list(rows) == ["1 and 3.1", "1 and 3.2", "1 and 4", "3.1 and 3.2", "3.1 and 4", "3.2 and 4"]
+    assert rows["1 and 3.2"][0] == 1.0
+    assert "it reads bank, BANK as different words" in lines[-1]
+    same_spelling, other_case = rows["1 and 4"], rows["1 and 3.1"]
     assert same_spelling[0] == 1.0
     assert other_case[0] < 1.0
     assert same_spelling[1] < 1.0
@@ -113,15 +116,46 @@ def test_compare_draws_a_picture_the_same_every_time(random_model, tmp_path, cap
     assert one.read_text(encoding="utf-8").count("layer 0 (the word alone)") >= 1
 
 
-def test_a_picture_that_cannot_be_drawn_is_refused_before_the_work(tmp_path, capsys, monkeypatch):
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_work(tmp_path, capsys):
     asked = ["compare", "bank", RIVER, MONEY, "--model", "no-such-model", "--picture"]
-    assert main([*asked, str(tmp_path / "bank.doc")]) == 1
+    assert main([*asked, str(tmp_path / "bank.doc")]) == 2
     assert ".svg, .png, .pdf" in one_line_of(capsys)
     assert main([*asked, str(tmp_path / "nowhere" / "bank.svg")]) == 1
     assert "make it first" in one_line_of(capsys)
+
+
+def test_without_matplotlib_there_is_the_table_at_least(random_model, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert main([*asked, str(tmp_path / "bank.svg")]) == 1
-    assert "elmokit[viz]" in one_line_of(capsys)
+    asked = ["compare", "bank", RIVER, MONEY, "--model", str(random_model), "--picture", str(tmp_path / "bank.svg")]
+    assert main(asked) == 1
+    shown = capsys.readouterr()
+    assert "1 and 2" in shown.out
+    assert "elmokit[viz]" in shown.err
+
+
+def test_compare_takes_several_words_and_alternatives(random_model, capsys):
+    sentences = ["He lives in New York.", "Londoners love London.", "She doesn't."]
+    asked = ["compare", "new york|London|does n't", *sentences, "--model", str(random_model), "--json"]
+    assert main(asked) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [use["words"] for use in found["uses"]] == [["New", "York"], ["London"], ["does", "n't"]]
+    assert [pair["uses"] for pair in found["pairs"]] == [["1", "2"], ["1", "3"], ["2", "3"]]
+    assert all(len(pair["layers"]) == 3 for pair in found["pairs"])
+    assert main(asked[:-1]) == 0
+    assert "He lives in [New York] ." in capsys.readouterr().out
+
+
+def test_compare_reads_sentences_from_standard_input(random_model, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{MONEY}\n\n".encode())))
+    assert main(["compare", "bank", RIVER, "-", "--model", str(random_model)]) == 0
+    assert "  2  The [bank] lent him money ." in capsys.readouterr().out
+
+
+def test_compare_shows_the_words_it_found(random_model, capsys):
+    assert main(["compare", "bank", RIVER, "The banks lent it.", "--model", str(random_model)]) == 2
+    line = one_line_of(capsys)
+    assert "The banks lent it ." in line
+    assert 'did you mean "bank|banks"?' in line
 
 
 @pytest.mark.parametrize(
@@ -144,6 +178,13 @@ def test_info_tells_what_the_model_is(random_model, capsys):
     assert facts["precision"].startswith("float32") and "bfloat16" in facts["precision"]
 
 
+def test_info_as_json(random_model, capsys):
+    assert main(["info", str(random_model), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["format"], facts["parameters"], facts["layers"], facts["output_words"]) == ("native", 645904, 3, None)
+    assert ElmoConfig.from_dict(facts["config"]).dim == facts["dim"]
+
+
 @pytest.mark.parametrize("format", ["native", "allennlp"])
 def test_info_counts_the_words_of_a_softmax_without_reading_it(format, random_model, tmp_path, capsys):
     import torch
@@ -161,7 +202,7 @@ def test_info_counts_the_words_of_a_softmax_without_reading_it(format, random_mo
 
 
 def test_info_shows_a_stored_mix(tmp_path, capsys):
-    from elmokit import Elmo, ElmoConfig
+    from elmokit import Elmo
 
     Elmo.random(ElmoConfig.tiny()).save_pretrained(tmp_path / "mixed", mix=0)
     assert main(["info", str(tmp_path / "mixed")]) == 0

@@ -256,3 +256,43 @@ def test_errors_speak_the_words_of_the_command_line(arguments, words, random_mod
     line = capsys.readouterr().err
     assert words in line
     assert "=" not in line
+
+
+def test_minus_writes_json_lines_to_standard_output(embed, desk, capfdbinary):
+    assert embed("corpus.txt", "-o", "out.jsonl") == 0
+    capfdbinary.readouterr()
+    for more in ([], ["--format", "jsonl"]):
+        assert embed("corpus.txt", "-o", "-", *more) == 0
+        assert capfdbinary.readouterr().out == Path("out.jsonl").read_bytes()
+    assert sorted(path.name for path in desk.iterdir()) == ["corpus.txt", "out.jsonl"]
+
+
+@pytest.mark.parametrize(("more", "reason"), [(["--format", "npy"], "JSON lines"), (["--resume"], "--resume")])
+def test_minus_takes_no_other_format(more, reason, embed, desk, capsys):
+    assert embed("corpus.txt", "-o", "-", *more) == 2
+    assert reason in complaint(capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "reason"),
+    [
+        (["embed", "missing.txt", "-o", "out.parquet"], 2, "missing.txt does not exist"),
+        (["embed", "corpus.txt", "-o", "nowhere/out.parquet"], 1, "the folder nowhere does not exist"),
+        (["embed", "corpus.txt", "-o", "."], 1, "is a folder"),
+        (["evaluate", "missing.txt"], 2, "missing.txt does not exist"),
+        (["train", "missing.txt", "-o", "m", "--recipe", "tiny_cpu"], 2, "missing.txt does not exist"),
+        (["train", "corpus.txt", "-o", "m", "--vectors", "missing.vec"], 2, "missing.vec does not exist"),
+        (["train", "corpus.txt", "-o", "m", "--recipe", "tiny"], 2, "tiny_cpu"),
+        (["task", "predict", "names", "text"], 2, "the folder names does not exist"),
+        (["task", "evaluate", "names", "corpus.txt"], 2, "the folder names does not exist"),
+        (["task", "train", "tag", "--train", "missing", "--dev", "corpus.txt", "-o", "m"], 2, "missing does not exist"),
+        (["compare", "bank", "bank", "bank", "--picture", "bank.doc"], 2, ".svg, .png, .pdf"),
+    ],
+)
+def test_what_is_wrong_is_found_before_torch_is_imported(arguments, code, reason, desk):
+    program = f"import sys; from elmokit.cli import main; code = main({arguments}); print(code, 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == [str(code), "False"], done.stderr
+    assert reason in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert [path.name for path in desk.iterdir()] == ["corpus.txt"]

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,19 @@ def test_predict_prints_substitutes(model, capsys):
     assert capsys.readouterr().out != first
 
 
+def test_predict_takes_lines_of_standard_input_and_gives_json(model, monkeypatch, capsys):
+    texts = ["The river", "The bank"]
+    for more in ([], ["--json"]):
+        monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO("\n\n".join(texts).encode())))
+        assert main(["predict", "-", "--top", "2", "--model", model, *more]) == 0
+        lines = capsys.readouterr().out.splitlines()
+    found = [json.loads(line) for line in lines]
+    assert [each["text"] for each in found] == texts
+    expected = LanguageModel.from_pretrained(model).predict(texts[0], top=2)
+    assert [each["word"] for each in found[0]["words"]] == [word for word, _ in expected]
+    assert found[0]["words"][0]["probability"] == pytest.approx(expected[0][1], abs=1e-5)
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -119,7 +133,10 @@ def test_predict_prints_substitutes(model, capsys):
         (["predict"], "TEXT"),
         (["predict", "the", "--top", "0"], "expected 1 or more"),
         (["predict", "the river", "--substitutes", "bank"], "expected 'bank' in the sentence"),
-        (["predict", "the bank", "--substitutes", "bank", "--occurrence", "2"], "1 time"),
+        (
+            ["predict", "the bank", "--substitutes", "bank", "--occurrence", "5"],
+            "--occurrence is 5, but 'bank' stands there 1 time",
+        ),
         (["predict", "the bank", "--substitutes", "bank", "--occurrence", "0"], "expected 1 (the first)"),
         (["predict", "the bank", "--substitutes", "bank", "--backward"], "leave out --backward"),
         (["predict", "the bank", "--occurrence", "2"], "needs --substitutes WORD"),

@@ -11,22 +11,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elmokit.errors import MissingExtra, OutputError
+from elmokit.errors import InputError, MissingExtra, OutputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["KINDS", "check_picture", "draw_picture"]
+__all__ = ["KINDS", "check_picture", "check_picture_name", "draw_picture"]
 
 KINDS = (".svg", ".png", ".pdf")
 
 
-def check_picture(path: str | Path) -> None:
-    """Refuse a picture that could not be drawn, before anything is computed for it."""
+def check_picture_name(path: str | Path) -> None:
+    """Refuse a name that no picture can have."""
     if Path(path).suffix not in KINDS:
-        raise OutputError(f"{path}: expected a picture's name that ends in {', '.join(KINDS)}")
+        raise InputError(f"{path}: expected a picture's name that ends in {', '.join(KINDS)}")
     if not Path(path).parent.is_dir():
         raise OutputError(f"{path}: the folder {Path(path).parent} is not there; make it first")
+
+
+def check_picture(path: str | Path) -> None:
+    """Refuse a picture that could not be drawn, before anything is computed for it."""
+    check_picture_name(path)
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as problem:

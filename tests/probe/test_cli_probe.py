@@ -112,8 +112,12 @@ def test_a_bad_sentence_can_be_left_out(desk, capsys):
 
 
 def test_outputs_are_checked_before_the_work(desk, capsys):
-    for arguments in (["-o", "gone/out.json"], ["-o", "wic"], ["--picture", "figure.gif"]):
-        assert main(["probe", "wic", "wic", "--model", "gone-model", *arguments]) == 1
+    for code, arguments in (
+        (1, ["-o", "gone/out.json"]),
+        (1, ["-o", "wic"]),
+        (2, ["--picture", "figure.gif"]),
+    ):
+        assert main(["probe", "wic", "wic", "--model", "gone-model", *arguments]) == code
         assert arguments[1] in capsys.readouterr().err
 
 

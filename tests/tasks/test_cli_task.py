@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import stat
 import subprocess
 import sys
 
@@ -49,9 +50,12 @@ def test_train_evaluate_predict(desk, capsys, monkeypatch, random_model):
 
     assert main(["task", "predict", "names", "Ann Lee went to Rome"]) == 0
     assert capsys.readouterr().out == "[Ann Lee PER] went to [Rome LOC]\n"
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Ann Lee went to Rome\n\n")))
-    assert main(["task", "predict", "names", "--file", "-", "--tokenised", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == ["B-PER", "I-PER", "O", "O", "B-LOC"]
+    for minus in (["--file", "-"], ["-"]):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Ann Lee went to Rome\n\n")))
+        assert main(["task", "predict", "names", *minus, "--tokenised", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == ["B-PER", "I-PER", "O", "O", "B-LOC"]
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (desk / "names").iterdir() if path.is_file()}
+    assert modes["model.safetensors"] == modes["config.json"]  # safetensors alone would make it 0600
 
 
 def test_results_alone(desk, capsys):

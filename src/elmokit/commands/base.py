@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-__all__ = ["DEFAULT_MODEL", "Command", "Device", "File", "MaybeFile", "Model", "Precision", "say", "warn"]
+from elmokit.errors import OutputError
+
+__all__ = [
+    "DEFAULT_MODEL",
+    "Command",
+    "Device",
+    "File",
+    "MaybeFile",
+    "Model",
+    "Precision",
+    "check_output",
+    "read_texts",
+    "say",
+    "warn",
+]
 
 DEFAULT_MODEL = "en-small"
 
@@ -44,6 +60,8 @@ class Command(ABC):
 
     debug: bool = False
     """Show the full traceback when something goes wrong."""
+    quiet: bool = False
+    """Show no progress and no advice: nothing but results and errors."""
 
     @classmethod
     def suited_to(cls, arguments: Sequence[str]) -> type[Command]:
@@ -54,6 +72,11 @@ class Command(ABC):
     def run(self) -> None:
         """Do the work; a problem is raised, never printed."""
 
+    def advise(self, text: str) -> None:
+        """Write one line of advice to standard error, unless the user wants none."""
+        if not self.quiet:
+            warn(text)
+
 
 def say(text: str = "") -> None:
     """Write one line of the result to standard output."""
@@ -63,3 +86,23 @@ def say(text: str = "") -> None:
 def warn(text: str) -> None:
     """Write one line of advice to standard error, where it cannot mix with results."""
     sys.stderr.write(f"elmo: {text}\n")
+
+
+def read_texts(texts: Sequence[str]) -> list[str]:
+    """Texts as they were typed, where `-` stands for the lines of standard input that are not blank."""
+    if "-" not in texts:
+        return list(texts)
+    from elmokit.text.files import LineReader
+
+    lines = [line.text() for line in LineReader(["-"] * texts.count("-")) if line.raw.strip()]
+    place = texts.index("-")
+    return [*texts[:place], *lines, *texts[place + 1 :]]
+
+
+def check_output(path: Path) -> None:
+    """Refuse a file that could not be written, before torch is imported."""
+    if path.is_dir() or not path.parent.is_dir():
+        what = f"{path} is a folder" if path.is_dir() else f"the folder {path.parent} does not exist"
+        raise OutputError(f"cannot write {path}: {what}; name a file in a folder that exists")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise OutputError(f"cannot write {path}: Permission denied; choose another place")

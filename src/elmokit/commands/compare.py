@@ -1,21 +1,24 @@
 """`elmo compare`: how alike is one word across sentences, layer by layer.
 
 A word and sentences arrive; a table leaves with the cosine similarity of the word's vectors for every pair of
-sentences. It is the shortest proof of what ELMo does: layer 0 sees the word alone and finds every "bank" the
+uses. It is the shortest proof of what ELMo does: layer 0 sees the word alone and finds every "bank" the
 same; the layers above see the sentence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, Model, say
+from elmokit.commands.base import DEFAULT_MODEL, Command, Model, read_texts, say
+from elmokit.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,78 +26,155 @@ if TYPE_CHECKING:
 __all__ = ["Compare"]
 
 
+class Use(NamedTuple):
+    """One place where the word stands.
+
+    Arguments:
+        label: the number of its sentence, and its own behind it where the sentence has several: `3` or `3.2`.
+        sentence: the number of its sentence, from 0.
+        begin, end: its words in the sentence.
+    """
+
+    label: str
+    sentence: int
+    begin: int
+    end: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Compare(Command):
     """Show how alike one word is across sentences, layer by layer.
 
-    For each pair of sentences and each layer of the model the table gives the cosine similarity of the word's two
-    vectors: 1 means the same direction, 0 means nothing in common. Upper and lower case match each other.
+    For each pair of uses and each layer of the model the table gives the cosine similarity of the word's two vectors:
+    1 means the same direction, 0 means nothing in common. Upper and lower case match each other. A use of several words
+    has the mean of their vectors.
 
     Example: elmo compare bank "She sat by the river bank." "The bank lent him money." --model my-model
+
+    Example: elmo compare "New York|London" "He lives in New York." "She left London."
     """
 
     word: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORD")]
-    """The word to compare."""
+    """The word to compare, or several in quotes: "New York" is a sequence, "bank|banks" takes either."""
     sentences: Annotated[
         tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="SENTENCE...", help_behavior_hint="(required)")
     ]
-    """Two or more sentences that contain it; put each in quotes."""
+    """Sentences that contain it, each in quotes; - takes each line of standard input."""
     model: Model = DEFAULT_MODEL
     picture: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Also draw the table: .svg, .png or .pdf."""
+    json: bool = False
+    """Print one JSON object instead of the table."""
 
     def run(self) -> None:
         """Embed the sentences and print the table."""
-        from elmokit.embed.embedder import Embedder
-        from elmokit.errors import InputError
-        from elmokit.pictures import check_picture
+        from elmokit.pictures import check_picture, check_picture_name
         from elmokit.text.segmenters import words
 
         if self.picture is not None:
-            check_picture(self.picture)
-        sentences = [words(sentence) for sentence in self.sentences]
-        places = [_places(self.word, sentence) for sentence in sentences]
-        found = [number for number, place in enumerate(places) if place]
-        if len(found) < 2:
-            count = "none" if not found else "only one"
-            raise InputError(
-                f"expected {self.word!r} in at least two sentences, found it in {count} of {len(sentences)}: "
-                "give sentences that contain it as a separate word"
-            )
-        embedder = Embedder.from_pretrained(self.model)
-        layers = embedder.embed([sentences[number] for number in found], layers="all")
-        vectors = [layers_LWD[:, places[number][0]] for number, layers_LWD in zip(found, layers, strict=True)]
-
-        for number, (sentence, place) in enumerate(zip(sentences, places, strict=True), start=1):
-            say(f"{number:3}  {_marked(sentence, place)}")
-        say()
-        for line in _table([number + 1 for number in found], vectors):
-            say(line)
-        say("\nlayer 0 sees the word alone; the layers above see its sentence.")
+            check_picture_name(self.picture)
+        sentences = [words(sentence) for sentence in read_texts(self.sentences)]
+        spellings = [words(spelling) for spelling in self.word.split("|")]
+        uses = _find_uses(spellings, sentences)
+        if len(uses) < 2:
+            raise InputError(_explain_too_few(self.word, uses, sentences))
+        vectors = self._embed(uses, sentences)
+        if self.json:
+            say(json.dumps(self._to_json(uses, sentences, vectors), ensure_ascii=False))
+        else:
+            for line in _describe(uses, sentences, vectors):
+                say(line)
         if self.picture is not None:
-            _draw(self.picture, [_marked(sentences[number], places[number]) for number in found], vectors)
-            say(f"picture: {self.picture}")
+            check_picture(self.picture)  # without matplotlib there is the table at least
+            _draw(self.picture, [_mark(sentences[use.sentence], [use]) for use in uses], vectors)
+            if not self.json:
+                say(f"picture: {self.picture}")
+
+    def _embed(self, uses: Sequence[Use], sentences: Sequence[Sequence[str]]) -> list[np.ndarray]:
+        """(L, D) for each use: all layers of the word, or the mean of its words."""
+        from elmokit.embed.embedder import Embedder
+
+        numbers = sorted({use.sentence for use in uses})
+        embedder = Embedder.from_pretrained(self.model)
+        layers = dict(
+            zip(numbers, embedder.embed([sentences[number] for number in numbers], layers="all"), strict=True)
+        )
+        return [layers[use.sentence][:, use.begin : use.end].mean(1) for use in uses]
+
+    def _to_json(
+        self, uses: Sequence[Use], sentences: Sequence[Sequence[str]], vectors: Sequence[np.ndarray]
+    ) -> dict[str, Any]:
+        pairs = [
+            {"uses": [one, other], "layers": cosines[:-1], "average": cosines[-1]}
+            for one, other, cosines in _compare_pairs(uses, vectors)
+        ]
+        listed = [
+            {"use": use.label, "sentence": use.sentence + 1, "words": sentences[use.sentence][use.begin : use.end]}
+            for use in uses
+        ]
+        return {"word": self.word, "model": self.model, "sentences": sentences, "uses": listed, "pairs": pairs}
 
 
-def _places(word: str, sentence: Sequence[str]) -> list[int]:
-    return [place for place, other in enumerate(sentence) if other.casefold() == word.casefold()]
+def _find_uses(spellings: Sequence[Sequence[str]], sentences: Sequence[Sequence[str]]) -> list[Use]:
+    """The uses of each sentence from left to right; none overlaps the one before."""
+    wanted = sorted(([word.casefold() for word in spelling] for spelling in spellings if spelling), key=len)[::-1]
+    uses = []
+    for number, sentence in enumerate(sentences):
+        folded, spans, place = [word.casefold() for word in sentence], [], 0
+        while place < len(folded):
+            length = next((len(words) for words in wanted if folded[place : place + len(words)] == words), 0)
+            if length:
+                spans.append((place, place + length))
+            place += length or 1
+        labels = [f"{number + 1}.{each}" for each in range(1, len(spans) + 1)] if len(spans) > 1 else [f"{number + 1}"]
+        uses += [Use(label, number, *span) for label, span in zip(labels, spans, strict=False)]
+    return uses
 
 
-def _marked(sentence: Sequence[str], places: Sequence[int]) -> str:
-    text = " ".join(f"[{word}]" if place in places[:1] else word for place, word in enumerate(sentence))
-    if not places:
-        return f"{text}   (the word is not here: left out)"
-    return text if len(places) == 1 else f"{text}   ({len(places)} times here: the first is taken)"
+def _explain_too_few(word: str, uses: Sequence[Use], sentences: Sequence[Sequence[str]]) -> str:
+    count = "only one" if uses else "none"
+    told = f"expected {word!r} in at least two sentences, found it in {count} of {len(sentences)}"
+    if not sentences:
+        return f"{told}: give sentences that contain it, each in quotes"
+    missing = [sentence for number, sentence in enumerate(sentences) if number not in {use.sentence for use in uses}]
+    found = list(dict.fromkeys(word for sentence in missing for word in sentence))
+    near = get_close_matches(word.casefold(), {other.casefold(): other for other in found}, n=2)
+    advice = f'did you mean "{"|".join([word, *near])}"?' if near else "give sentences that contain it as a word"
+    shown = f" (the words of the others are: {' '.join(found[:40])}{' …' if len(found) > 40 else ''})" if found else ""
+    return f"{told}{shown}: {advice}"
 
 
-def _table(numbers: Sequence[int], vectors: Sequence[np.ndarray]) -> list[str]:
-    """Cosine similarities, one row per pair of sentences, one column per layer and one for their average."""
+def _describe(uses: Sequence[Use], sentences: Sequence[Sequence[str]], vectors: Sequence[np.ndarray]) -> Iterator[str]:
+    """The sentences with the uses marked, the table, and how to read it."""
+    for number, sentence in enumerate(sentences):
+        yield f"{number + 1:3}  {_mark(sentence, [use for use in uses if use.sentence == number])}"
+    yield ""
     columns = [f"layer {layer}" for layer in range(len(vectors[0]))] + ["average"]
-    rows = ["sentences" + "".join(f"{column:>10}" for column in columns)]
-    for (one, first_LD), (other, second_LD) in combinations(zip(numbers, vectors, strict=True), 2):
+    rows = {f"{one} and {other}": cosines for one, other, cosines in _compare_pairs(uses, vectors)}
+    width = max(map(len, ["sentences", *rows]))
+    yield f"{'sentences':{width}}" + "".join(f"{column:>10}" for column in columns)
+    for pair, cosines in rows.items():
+        yield f"{pair:{width}}" + "".join(f"{cosine:10.3f}" for cosine in cosines)
+    yield "\nlayer 0 sees the word alone; the layers above see its sentence."
+    spellings = {" ".join(sentences[use.sentence][use.begin : use.end]): None for use in uses}
+    if len({spelling.casefold() for spelling in spellings}) < len(spellings):
+        yield f"Capitals are letters of their own to layer 0: it reads {', '.join(spellings)} as different words."
+
+
+def _mark(sentence: Sequence[str], uses: Sequence[Use]) -> str:
+    """The sentence with brackets around its uses, numbered where there are several."""
+    if not uses:
+        return f"{' '.join(sentence)}   (the word is not here: left out)"
+    begins = {use.begin: "[" for use in uses}
+    ends = {use.end - 1: f"]({use.label})" if "." in use.label else "]" for use in uses}
+    return " ".join(f"{begins.get(place, '')}{word}{ends.get(place, '')}" for place, word in enumerate(sentence))
+
+
+def _compare_pairs(uses: Sequence[Use], vectors: Sequence[np.ndarray]) -> Iterator[tuple[str, str, list[float]]]:
+    """The labels of each pair of uses, and their cosines: for each layer, and for the average of the layers."""
+    for (one, first_LD), (other, second_LD) in combinations(zip(uses, vectors, strict=True), 2):
         pairs = [*zip(first_LD, second_LD, strict=True), (first_LD.mean(0), second_LD.mean(0))]
-        rows.append(f"{f'{one} and {other}':9}" + "".join(f"{_cosine(a_D, b_D):10.3f}" for a_D, b_D in pairs))
-    return rows
+        yield one.label, other.label, [_cosine(a_D, b_D) for a_D, b_D in pairs]
 
 
 def _draw(path: Path, sentences: Sequence[str], vectors: Sequence[np.ndarray]) -> None:

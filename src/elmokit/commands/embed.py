@@ -7,6 +7,8 @@ The work is `embed_files`; here stand its options and the progress bar.
 from __future__ import annotations
 
 import shutil
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,9 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, Device, Model, Precision, say, warn
+from elmokit.commands.base import DEFAULT_MODEL, Command, Device, Model, Precision, check_output, say
+from elmokit.errors import InputError
 
 if TYPE_CHECKING:
+    from elmokit.embed.files import EmbedReport
     from elmokit.embed.progress import Progress
 
 __all__ = ["Embed"]
@@ -38,7 +42,7 @@ class Embed(Command):
     ]
     """Text files in UTF-8, one sentence per line (.gz, .bz2, .xz, .zst too); - reads standard input."""
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="OUT")]
-    """Where the vectors go."""
+    """Where the vectors go; - is standard output, as JSON lines."""
     model: Model = DEFAULT_MODEL
     # The names of `embed.sinks.FORMATS`, repeated here because importing that takes seconds; a test compares them.
     format: Annotated[
@@ -86,16 +90,40 @@ class Embed(Command):
 
     def run(self) -> None:
         """Embed the files, showing progress when someone is watching."""
+        from elmokit.text.files import find_files
+
+        find_files(self.files)
+        if str(self.output) == "-":
+            self._write_to_standard_output()
+            return
+        check_output(self.output)
+        report = self._embed(self.output, self.format)
+        if not report.was_complete:
+            say(f"{self.output}: {report.num_lines:,} lines, {report.num_words:,} words, {report.seconds:.1f} s")
+
+    def _write_to_standard_output(self) -> None:
+        """JSON lines, once all are there: a job that fails writes none of them."""
+        if self.format not in (None, "jsonl"):
+            raise InputError(f"--output - writes JSON lines, but --format is {self.format}: name a file for it")
+        if self.resume:
+            raise InputError("--output - leaves nothing that --resume could continue: name a file")
+        with tempfile.TemporaryDirectory(prefix="elmokit-") as folder:
+            made = Path(folder, "vectors.jsonl")
+            self._embed(made, "jsonl")
+            with made.open("rb") as lines:
+                shutil.copyfileobj(lines, sys.stdout.buffer)
+
+    def _embed(self, output: Path, format: str | None) -> EmbedReport:
         from elmokit.embed.embedder import Embedder
         from elmokit.embed.files import embed_files
 
         embedder = Embedder.from_pretrained(self.model, device=self.device, precision=self.precision, state=self.state)
-        with _bar() as show:
+        with _bar(is_quiet=self.quiet) as show:
             report = embed_files(
                 self.files,
-                self.output,
+                output,
                 embedder=embedder,
-                format=self.format,
+                format=format,
                 layers=int(self.layers) if self.layers.isdecimal() else self.layers,
                 dtype=self.dtype,
                 batch_size=self.batch_size,
@@ -107,20 +135,19 @@ class Embed(Command):
                 progress=show,
             )
         for warning in report.warnings:
-            warn(warning)
-        if not report.was_complete:
-            say(f"{self.output}: {report.num_lines:,} lines, {report.num_words:,} words, {report.seconds:.1f} s")
+            self.advise(warning)
+        return report
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[Progress], None]]:
+def _bar(*, is_quiet: bool) -> Iterator[Callable[[Progress], None]]:
     """A progress bar on standard error, silent unless that is a terminal."""
     from tqdm import tqdm
 
     # 80 by 24 for a terminal that claims to have no size at all: tqdm would believe it.
     columns, rows = shutil.get_terminal_size()
     layout = "{percentage:3.0f}%|{bar:20}| {desc}"
-    with tqdm(disable=None, leave=False, total=1, ncols=columns, nrows=rows, bar_format=layout) as bar:
+    with tqdm(disable=is_quiet or None, leave=False, total=1, ncols=columns, nrows=rows, bar_format=layout) as bar:
 
         def show(moment: Progress) -> None:
             left = moment.seconds_left

@@ -53,10 +53,11 @@ class Evaluate(Command):
 
     def run(self) -> None:
         """Read the files and print what the model thought of them."""
-        from elmokit.language_model.model import LanguageModel
         from elmokit.text.files import LineReader
 
-        reader = LineReader(self.files)
+        reader = LineReader(self.files)  # before torch: a name that is not there says so at once
+        from elmokit.language_model.model import LanguageModel
+
         model = LanguageModel.from_pretrained(self.model)
         start = time.perf_counter()
         result = model.perplexity(self._lines(reader), state=self.state, batch_size=self.batch_size)
@@ -72,7 +73,7 @@ class Evaluate(Command):
     def _lines(self, reader: LineReader) -> Iterator[str | list[str]]:
         from tqdm import tqdm
 
-        with tqdm(total=reader.bytes_total, unit="B", unit_scale=True, disable=None, leave=False) as bar:
+        with tqdm(total=reader.bytes_total, unit="B", unit_scale=True, disable=self.quiet or None, leave=False) as bar:
             for line in reader:
                 text = line.text()
                 if text.strip():

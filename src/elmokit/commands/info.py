@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
@@ -25,15 +26,38 @@ class Info(Command):
     """
 
     source: tyro.conf.Positional[Model]
+    json: bool = False
+    """Print one JSON object instead of lines."""
 
     def run(self) -> None:
         """Load the model and print one line per fact."""
         from elmokit.io import load
 
-        facts = list(_facts(load(self.source, softmax="shape")))
+        checkpoint = load(self.source, softmax="shape")
+        if self.json:
+            say(json.dumps(_to_json(checkpoint), ensure_ascii=False))
+            return
+        facts = list(_facts(checkpoint))
         width = max(len(name) for name, _ in facts) + 2
         for name, value in facts:
             say(f"{name:<{width}}{value}")
+
+
+def _to_json(checkpoint: Checkpoint) -> dict[str, Any]:
+    from elmokit.io import num_output_words, num_parameters
+
+    config = checkpoint.config
+    return {
+        "source": str(checkpoint.path),
+        "format": checkpoint.format,
+        "parameters": num_parameters(config),
+        "layers": config.num_layers,
+        "dim": config.dim,
+        "output_words": None if checkpoint.softmax is None else num_output_words(checkpoint.softmax),
+        "engine": _engine_here(config),
+        "config": config.to_dict(),
+        "metadata": checkpoint.metadata,
+    }
 
 
 def _facts(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:

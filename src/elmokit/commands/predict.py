@@ -5,12 +5,17 @@ A piece of text arrives; a short list of words with their probabilities leaves.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, Model, say
+from elmokit.commands.base import DEFAULT_MODEL, Command, Model, read_texts, say
+from elmokit.errors import InputError
+
+if TYPE_CHECKING:
+    from elmokit.language_model.model import LanguageModel
 
 __all__ = ["Predict"]
 
@@ -29,7 +34,8 @@ class Predict(Command):
     """
 
     text: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TEXT")]
-    """The beginning of a sentence (with --backward its end, with --substitutes all of it); put it in quotes."""
+    """The beginning of a sentence (with --backward its end, with --substitutes all of it), in quotes; - takes each line
+    of standard input."""
     model: Model = DEFAULT_MODEL
     top: Annotated[int, tyro.conf.arg(metavar="N")] = 5
     """How many words to show."""
@@ -39,22 +45,41 @@ class Predict(Command):
     """Show the words that could stand in the place of this word of the text."""
     occurrence: Annotated[int, tyro.conf.arg(metavar="N")] = 1
     """Which one to replace, if the word stands in the text more than once: 2 for the second."""
+    json: bool = False
+    """Print one JSON object per text."""
 
     def run(self) -> None:
         """Ask the model and print one line per word."""
-        from elmokit.errors import InputError
-        from elmokit.language_model.model import LanguageModel
-
         if self.substitutes is None and self.occurrence != 1:
             raise InputError("--occurrence says which word to replace: it needs --substitutes WORD")
         if self.substitutes is not None and self.backward:
             raise InputError("--substitutes looks in both directions already: leave out --backward")
         if self.substitutes is not None and self.occurrence < 1:
             raise InputError(f"--occurrence is {self.occurrence}: expected 1 (the first) or more")
+        texts = read_texts([self.text])
+        from elmokit.language_model.model import LanguageModel
+
         model = LanguageModel.from_pretrained(self.model)
-        if self.substitutes is not None:
-            best = model.substitutes(self.text, self.substitutes, top=self.top, occurrence=self.occurrence - 1)
-        else:
-            best = model.predict(self.text, top=self.top, direction="backward" if self.backward else "forward")
-        for word, probability in best:
-            say(f"{probability:7.2%}  {EXPLAINED.get(word, word)}")
+        for number, text in enumerate(texts):
+            best = self._ask(model, text)
+            if self.json:
+                words = [{"word": word, "probability": round(probability, 6)} for word, probability in best]
+                say(json.dumps({"text": text, "words": words}, ensure_ascii=False))
+                continue
+            if self.text == "-":  # several texts may come: each is named above its words
+                say(f"\n{text}" if number else text)
+            for word, probability in best:
+                say(f"{probability:7.2%}  {EXPLAINED.get(word, word)}")
+
+    def _ask(self, model: LanguageModel, text: str) -> list[tuple[str, float]]:
+        if self.substitutes is None:
+            return model.predict(text, top=self.top, direction="backward" if self.backward else "forward")
+        from elmokit.language_model.model import find_places
+        from elmokit.text.segmenters import words
+
+        count = len(find_places(self.substitutes, words(text)))
+        if self.occurrence > count:
+            raise InputError(
+                f"--occurrence is {self.occurrence}, but {self.substitutes!r} stands there {count} time(s)"
+            )
+        return model.substitutes(text, self.substitutes, top=self.top, occurrence=self.occurrence - 1)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, File, MaybeFile, Model, Precision, say, warn
+from elmokit.commands.base import DEFAULT_MODEL, Command, File, MaybeFile, Model, Precision, say
 
 if TYPE_CHECKING:
     from elmokit.embed.embedder import Embedder
@@ -99,7 +99,7 @@ class _LayerProbe(_Reporting):
         problems = Problems(skips=self.skip_bad)
         sentences, probe, columns = self._prepare(problems)
         if summary := problems.summary():
-            warn(summary)
+            self.advise(summary)
         with open_folder(self.keep) as folder:
             return probe(self._sources(sentences), folder=folder), columns
 

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, Device, File, MaybeFile, say, warn
+from elmokit.commands.base import DEFAULT_MODEL, Command, Device, File, MaybeFile, say
 from elmokit.commands.settings import Setting, find_settings, make_options, replace_fields, show_value
-from elmokit.errors import ConfigError
+from elmokit.errors import ConfigError, InputError
 from elmokit.tasks import TASKS, find_task
 from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig
+from elmokit.text.files import find_files
 
 if TYPE_CHECKING:
     from elmokit.tasks.base import TaskModel
@@ -128,6 +129,8 @@ class TaskTrain(Command):
 
     def run(self) -> None:
         """Train and report progress."""
+        if self.task in TASKS:  # else the name of the task is the first thing to tell
+            find_files(filter(None, [self.train, self.dev, self.test]))
         own = [text for texts in self.set for text in texts]
         config, training = change_task(self.task, {"elmo": DEFAULT_MODEL, **self.settings}, own)
         from elmokit.tasks.train import train
@@ -144,8 +147,8 @@ class TaskTrain(Command):
             device=self.device,
             skip_bad=self.skip_bad,
             results_only=self.results_only,
-            report=warn,
-            progress=True,
+            report=self.advise,
+            progress=not self.quiet,
         )
         for name, scores in (("dev", results.dev), ("test", results.test)):
             if scores:
@@ -180,7 +183,8 @@ class TaskEvaluate(Command):
 
     def run(self) -> None:
         """Predict, compare, print."""
-        from elmokit.errors import InputError
+        _check_folder(self.folder)
+        find_files([self.file])
         from elmokit.tasks.base import load_task
         from elmokit.tasks.data import Problems
         from elmokit.tasks.train import read_examples
@@ -189,7 +193,7 @@ class TaskEvaluate(Command):
         problems = Problems(skips=self.skip_bad)
         examples = model.usable(read_examples(type(model), self.file, model.config, problems), problems)
         if summary := problems.summary():
-            warn(summary)
+            self.advise(summary)
         if not examples:
             raise InputError(f"{self.file}: expected examples that this model can be scored on, found none")
         predictions = model.predict_all(examples)
@@ -215,7 +219,7 @@ class TaskPredict(Command):
     texts: Annotated[
         tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TEXT...", help_behavior_hint="(or --file)")
     ] = ()
-    """What to predict for, in quotes."""
+    """What to predict for, in quotes; - takes each line of standard input."""
     file: MaybeFile = None
     """A file of such texts, one per line; blank lines do not count, - is standard input."""
     tokenised: bool = False
@@ -228,6 +232,9 @@ class TaskPredict(Command):
 
     def run(self) -> None:
         """Predict and print one block per text."""
+        _check_folder(self.folder)
+        if self.file is not None:
+            find_files([self.file])
         from elmokit.tasks.base import load_task
 
         model = load_task(self.folder, elmo=self.elmo, device=self.device)
@@ -236,19 +243,20 @@ class TaskPredict(Command):
             say(json.dumps(prediction, ensure_ascii=False) if self.json else model.show(example, prediction))
 
     def _examples(self, model: TaskModel) -> Iterator[Example]:
-        from elmokit.errors import InputError
         from elmokit.text.files import LineReader
         from elmokit.text.segmenters import RuleSegmenter
 
         segmenter = _split_at_blanks if self.tokenised else RuleSegmenter()
         count, needed = len(model.texts), " and ".join(model.texts)
-        if self.file is None and not self.texts:
+        typed = [text for text in self.texts if text != "-"]
+        files = [*(["-"] * self.texts.count("-")), *filter(None, [self.file])]  # `-` is `--file -`
+        if not files and not typed:
             raise InputError(f"expected text to predict for ({needed}): type it in quotes, or name a --file")
-        if len(self.texts) % count:
-            raise InputError(f"the task {model.name} takes {needed} together, found {len(self.texts)} text(s)")
-        for start in range(0, len(self.texts), count):
-            yield model.example_of(*self.texts[start : start + count], segmenter=segmenter)
-        for line in [] if self.file is None else LineReader([self.file]):
+        if len(typed) % count:
+            raise InputError(f"the task {model.name} takes {needed} together, found {len(typed)} text(s)")
+        for start in range(0, len(typed), count):
+            yield model.example_of(*typed[start : start + count], segmenter=segmenter)
+        for line in LineReader(files) if files else []:
             if not line.raw.strip():
                 continue
             fields = line.text().split("\t") if count > 1 else [line.text()]
@@ -261,6 +269,12 @@ class TaskPredict(Command):
 
 
 TASK_COMMANDS: dict[str, type[Command]] = {"train": TaskTrain, "evaluate": TaskEvaluate, "predict": TaskPredict}
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        raise InputError(f"the folder {folder} {what}: expected a task model that `elmo task train` wrote")
 
 
 def _split_at_blanks(text: str) -> list[list[Word]]:

@@ -19,6 +19,7 @@ from elmokit.commands.base import Command, Device
 from elmokit.commands.settings import Setting, find_settings, make_options, replace_fields, show_value
 from elmokit.config import CharConfig, LstmConfig
 from elmokit.pretrain.recipes import RECIPES, TrainConfig, recipe_named
+from elmokit.text.files import find_files
 
 __all__ = ["Train", "change_recipe", "train_settings"]
 
@@ -116,6 +117,11 @@ class Train(Command):
     def run(self) -> None:
         """Train and report progress."""
         config = change_recipe(self.recipe, self.settings)
+        if not self.destination.with_name(f"{self.destination.name}.training").exists():
+            # A new run. One that continues may have its text encoded already; `train` knows.
+            for files in (self.files, self.held_out, [str(self.vectors)] if self.vectors else []):
+                if files and not Path(files[0], "corpus.json").is_file():
+                    find_files(files)
         from elmokit.pretrain.train import train
 
         train(

@@ -37,7 +37,7 @@ from elmokit.reading.batching import (
 from elmokit.reading.encoder import Sentence, TextEncoder, split_sentence
 from elmokit.text.segmenters import RuleSegmenter, Segmenter
 
-__all__ = ["LanguageModel", "Perplexity", "Score", "ScoredWord"]
+__all__ = ["LanguageModel", "Perplexity", "Score", "ScoredWord", "find_places"]
 
 Direction = Literal["forward", "backward"]
 StartState = Literal["zero", "carry"]
@@ -212,7 +212,11 @@ class LanguageModel:
             occurrence: which one, from 0, if the word stands there more than once.
         """
         words = self._split(sentence)
-        place = _find_word(word, words, occurrence)
+        places = find_places(word, words)
+        if not 0 <= occurrence < len(places):
+            times = f"counted from 0, but it stands there {len(places)} time(s)"
+            raise InputError(f"asked for occurrence {occurrence} of {word!r}, {times}")
+        place = places[occurrence]
         forward_NP, backward_NP = self._read(words).layers[-1]
         outputs_2P = torch.stack([forward_NP[place], backward_NP[len(words) - 1 - place]])
         log_probs_2V = self.softmax.log_probs(outputs_2P)
@@ -290,14 +294,10 @@ def _number_words(words: Sequence[str], softmax: Softmax) -> dict[str, int]:
     return rows
 
 
-def _find_word(word: str, words: Sequence[str], occurrence: int) -> int:
-    """Where the word stands; spelt exactly so if it is there, else in other capitals."""
+def find_places(word: str, words: Sequence[str]) -> list[int]:
+    """Where the word stands, which must be somewhere; spelt exactly so if it is there, else in other capitals."""
     places = [place for place, other in enumerate(words) if other == word]
     places = places or [place for place, other in enumerate(words) if other.casefold() == word.casefold()]
     if not places:
         raise InputError(f"expected {word!r} in the sentence, found only the words: {' '.join(words)}")
-    if not 0 <= occurrence < len(places):
-        raise InputError(
-            f"asked for occurrence {occurrence} of {word!r}, counted from 0, but it stands there {len(places)} time(s)"
-        )
-    return places[occurrence]
+    return places

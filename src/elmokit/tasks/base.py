@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -181,6 +182,7 @@ class TaskModel(nn.Module, ABC):
             _write_json(partial / "extra.json", self.extra)
             write_words(partial / "words.txt", self.inputs.words)
             save_file(_tensors_to_save(self), partial / "model.safetensors")
+            shutil.copymode(partial / "config.json", partial / "model.safetensors")  # else only its owner may read it
             if elmo is not None and elmo.travels:
                 elmo.elmo.save_pretrained(partial / "elmo")
             if results is not None:
