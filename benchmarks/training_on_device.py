@@ -232,7 +232,7 @@ def convolution_milliseconds(kit):
     cnn = CharCnn(dataclasses.replace(config, num_highways=0)).to(kit.device, kit.half)
     blocks = [(4224, 16), (2496, 24), (128, 50)] if kit.on_gpu else [(9, 16)]
     ids = [torch.randint(1, 262, shape, device=kit.device) for shape in blocks]
-    return kit.milliseconds(lambda: cnn(ids, trims=False).sum().backward())
+    return kit.milliseconds(lambda: cnn(ids, trim=False).sum().backward())
 
 
 def steps(kit):

@@ -28,7 +28,7 @@ def test_every_weight_of_the_lstms_is_multiplied_once_a_word_and_torch_counts_th
     elmo = Elmo.random(config)
     assert count_work(config).lstm == 2 * sum(weight.numel() for weight in elmo.bilm.parameters() if weight.dim() == 2)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        elmo.encoder(torch.full((5, 9), 3), trims=False)
+        elmo.encoder(torch.full((5, 9), 3), trim=False)
     assert counter.get_total_flops() == 5 * count_work(config).encoder
 
 

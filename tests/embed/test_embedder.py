@@ -245,7 +245,7 @@ def carried_by_hand(elmo, sentences, batch_size):
     for start in range(0, len(sentences), batch_size):
         batch = sentences[start : start + batch_size]
         with torch.no_grad():
-            out = elmo(elmo.word_ids(batch), None if state is None else state.rows(len(batch)))
+            out = elmo(elmo.word_ids(batch), None if state is None else state.resize(len(batch)))
         arrays += [out.layers[:, row, : len(words)].numpy() for row, words in enumerate(batch)]
         kept = None if state is None else [part[:, :, len(batch) :] for part in state]
         state = (

@@ -341,7 +341,7 @@ def test_wrong_choices_are_refused_before_anything_is_written(text, tmp_path, el
 def test_words_whose_bits_depend_on_their_company_are_not_carried_over_segments(text, tmp_path, elmo, monkeypatch):
     run(text, tmp_path / "out.npy", elmo, dtype="float32")
     cleared = []
-    monkeypatch.setattr(WordEncoder, "is_row_by_row", property(lambda encoder: False))
+    monkeypatch.setattr(WordEncoder, "is_batch_invariant", property(lambda encoder: False))
     monkeypatch.setattr(Embedder, "clear_cache", lambda embedder: cleared.append(embedder))
     report = run(text, tmp_path / "again.npy", elmo, dtype="float32")
     assert len(cleared) == report.num_segments

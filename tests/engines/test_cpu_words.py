@@ -53,7 +53,7 @@ def assert_near(found, expected, tolerance=1e-5):
 def test_equal_to_torch_for_any_filters_and_ids(filters, activation, num_highways, rows):
     encoder = encoder_of(filters, activation=activation, num_highways=num_highways)
     ids = torch.tensor(rows)
-    assert encoder.is_row_by_row
+    assert encoder.is_batch_invariant
     assert_near(encoder(ids), in_torch(encoder, ids))
 
 
@@ -133,7 +133,7 @@ def test_too_large_an_alphabet_is_left_to_torch(monkeypatch):
     encoder, ids = encoder_of(), torch.randint(0, 21, (5, 12))
     expected = encoder(ids)
     monkeypatch.setattr(choice, "TABLE_BYTES", 1000)
-    assert not encoder.is_row_by_row
+    assert not encoder.is_batch_invariant
     assert_near(encoder(ids), expected)
 
 

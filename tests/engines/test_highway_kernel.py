@@ -94,7 +94,7 @@ def test_the_encoder_learns_the_same_with_them(activation, monkeypatch):
     blocks = [torch.randint(1, 262, (rows, width), generator=random) for rows, width in ((5, 9), (3, 12))]
 
     def learned():
-        features = encoder(blocks, trims=False)
+        features = encoder(blocks, trim=False)
         return features, *torch.autograd.grad(features.square().sum(), list(encoder.parameters()))
 
     expected = learned()

@@ -89,10 +89,10 @@ def test_an_empty_batch_and_empty_sentences_have_shapes(bilm):
 
 def test_state_rows_grow_with_zeros_and_repeat():
     state = BilmState(torch.ones(1, 2, 2, 3), torch.ones(1, 2, 2, 5))
-    grown = state.rows(4)
+    grown = state.resize(4)
     assert grown.hidden.shape == (1, 2, 4, 3) and grown.cell[:, :, 2:].abs().sum() == 0
-    assert state.rows(1).cell.shape == (1, 2, 1, 5)
-    assert state.rows(1).repeat(7).num_rows == 7
+    assert state.resize(1).cell.shape == (1, 2, 1, 5)
+    assert state.resize(1).repeat(7).num_rows == 7
 
 
 def test_gradients_reach_every_weight_and_the_state():

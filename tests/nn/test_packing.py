@@ -21,27 +21,28 @@ def test_sentences_stand_between_their_boundaries(lengths, padding):
         words = words[length:]
 
 
-@given(lengths=LENGTHS, gap=st.integers(0, 3))
-def test_each_direction_reads_each_row_in_its_order(lengths, gap):
+@given(lengths=LENGTHS, gap=st.integers(0, 3), unread=st.integers(0, 1))
+def test_each_direction_reads_each_row_in_its_order(lengths, gap, unread):
+    lengths = [length + unread for length in lengths]  # a row that is predicted has a word to predict
     starts = np.cumsum([0, *(length + gap for length in lengths)])[:-1]
-    packing = Packing(np.array(lengths, np.int64), starts)
+    packing = Packing(np.array(lengths, np.int64), starts, for_prediction=bool(unread))
     assert packing.order_B.tolist() == sorted(range(len(lengths)), key=lambda row: -lengths[row])
-    steps = range(max(lengths, default=0))
-    assert packing.batch_sizes == [sum(length > step for length in lengths) for step in steps]
-    rows = [[start + place for place in range(length)] for start, length in zip(starts, lengths, strict=True)]
+    steps = range(max(lengths, default=unread) - unread)
+    assert packing.batch_sizes == [sum(length - unread > step for length in lengths) for step in steps]
+    rows = [[start + offset for offset in range(length)] for start, length in zip(starts, lengths, strict=True)]
     read_forward, read_backward = [[] for _ in lengths], [[] for _ in lengths]
-    words = zip(*packing.places_2N.tolist(), strict=True)
+    words = zip(*packing.positions_2N.tolist(), strict=True)
     for size in packing.batch_sizes:
         for row in packing.order_B[:size].tolist():
             forward, backward = next(words)
             read_forward[row].append(forward)
             read_backward[row].append(backward)
-    assert read_forward == rows
-    assert read_backward == [row[::-1] for row in rows]
+    assert read_forward == [row[: len(row) - unread] for row in rows]
+    assert read_backward == [row[unread:][::-1] for row in rows]
 
 
-def test_both_directions_come_back_to_their_places():
+def test_both_directions_come_back_to_their_positions():
     packing = Packing(np.array([1, 3]), np.array([0, 2]))
-    outputs = [torch.from_numpy(places).float().unsqueeze(1) + 1 for places in packing.places_2N]
-    joined = join_directions(outputs, torch.from_numpy(packing.places_2N), 6)
+    outputs = [torch.from_numpy(positions).float().unsqueeze(1) + 1 for positions in packing.positions_2N]
+    joined = join_directions(outputs, torch.from_numpy(packing.positions_2N), 6)
     assert joined.tolist() == [[1, 1], [0, 0], [3, 3], [4, 4], [5, 5], [0, 0]]

@@ -121,5 +121,5 @@ def test_blocks_of_different_widths_are_one_batch():
     encoder = WordEncoder(ElmoConfig.tiny())
     ids = torch.randint(1, 200, (5, 50), generator=torch.Generator().manual_seed(0))
     ids[:3, 9:] = 261  # three short words
-    found = encoder([ids[:3, :16], ids[3:]], trims=False)
+    found = encoder([ids[:3, :16], ids[3:]], trim=False)
     torch.testing.assert_close(found, encoder(ids), atol=1e-6, rtol=0)

@@ -27,7 +27,7 @@ def read_rows(
     Row r of the state goes to sentence r; rows are added when there are too few, and those that are not used are kept.
     """
     count = len(sentences)
-    out = elmo(elmo.word_ids(sentences), None if state is None else state.rows(count))
+    out = elmo(elmo.word_ids(sentences), None if state is None else state.resize(count))
     after = out.state
     if state is not None and state.num_rows > count:
         parts = zip(after, state, strict=True)

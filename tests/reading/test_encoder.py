@@ -20,10 +20,10 @@ def elmo():
     return Elmo.random(ElmoConfig(characters, lstm=LstmConfig(cell_dim=12, projection_dim=6))).eval()
 
 
-@pytest.mark.parametrize("is_row_by_row", [True, False])
+@pytest.mark.parametrize("is_batch_invariant", [True, False])
 @pytest.mark.parametrize("cache_words", [0, 2, 100])
-def test_each_place_has_the_vector_of_its_word(elmo, is_row_by_row, cache_words, monkeypatch):
-    monkeypatch.setattr(WordEncoder, "is_row_by_row", is_row_by_row)
+def test_each_place_has_the_vector_of_its_word(elmo, is_batch_invariant, cache_words, monkeypatch):
+    monkeypatch.setattr(WordEncoder, "is_batch_invariant", is_batch_invariant)
     encoder = TextEncoder(elmo, cache_words=cache_words)
     begin, end = (elmo.encode_words(ids.unsqueeze(0)) for ids in elmo.boundary_ids)
     for _ in range(2):  # with an empty cache, then with a filled one

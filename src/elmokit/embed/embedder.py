@@ -452,7 +452,7 @@ class Embedder:
         mix = self.elmo.stored_mix if layers == "mix" else None
         halves = [choose_layers(half, layers, mix=mix) for half in zip(*reading.layers, strict=True)]
         chosen = [
-            join_directions(pair, reading.places_2N, len(text.words_T)).cpu().numpy()
+            join_directions(pair, reading.positions_2N, len(text.words_T)).cpu().numpy()
             for pair in zip(*halves, strict=True)
         ]
         # Copies, so that keeping one sentence does not keep its whole batch in memory.
@@ -467,7 +467,7 @@ class Embedder:
     def _start_state(self, num_rows: int) -> BilmState | None:
         if self._canonical is not None:
             return self._canonical.repeat(num_rows)
-        return None if self.carried_state is None else self.carried_state.rows(num_rows)
+        return None if self.carried_state is None else self.carried_state.resize(num_rows)
 
     @contextmanager
     def _claim_state(self) -> Iterator[None]:

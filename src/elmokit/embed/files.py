@@ -200,7 +200,7 @@ class _Worker:
 
     def embed(self, segment: Segment, report: Callable[[float], None]) -> dict[str, np.ndarray]:
         """The arrays of a segment's part."""
-        if not self._embedder.elmo.encoder.is_row_by_row:
+        if not self._embedder.elmo.encoder.is_batch_invariant:
             # A resumed run must not find vectors that were computed in another company and so differ in a last bit.
             self._embedder.clear_cache()
         sentences = [row.words for row in segment.rows]

@@ -1,7 +1,7 @@
 """The three operations of `elmokit.nn`, faster: words are encoded, recurrences run, losses taken.
 
-`README.md` beside this file holds the contracts. Importing this package offers the engines to `nn.operations`; each is
-imported when it is first chosen (`choice.py`). Without it the network runs by its references.
+`README.md` beside this file holds the contracts. Importing this package registers the engines with `nn.operations`;
+each is imported when it is first chosen (`choice.py`). Without it the network runs its references.
 
     words/        C++ tables and matmuls (float32, int8); Triton kernels
     recurrence/   plain torch without padding; C++ (float32, int8); cuDNN; Triton
@@ -16,7 +16,7 @@ from torch import Tensor
 from elmokit.engines.choice import TRITON_DTYPES, choose, why_no_triton
 from elmokit.engines.cpp.building import why_no_library
 from elmokit.engines.cpp.threads import torch_alone
-from elmokit.nn.operations import offer
+from elmokit.nn.operations import register_engines
 
 __all__ = ["TRITON_DTYPES", "choose", "torch_alone", "why_no_library", "why_no_triton"]
 
@@ -27,7 +27,7 @@ def _forget(weights: Iterable[Tensor]) -> None:
     forget(weights)
 
 
-offer(
+register_engines(
     {
         ("words", "cpu"): "elmokit.engines.words.cpu:encode",
         ("words", "int8"): "elmokit.engines.words.cpu:encode_in_int8",

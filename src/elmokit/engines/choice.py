@@ -61,7 +61,7 @@ def _choose_recurrence(request: Request) -> Choice:
     else:
         why_not = why_no_cpu(request)
         if why_not is None:
-            return Choice("cpu", f"{on}, C++ with {_instructions()}", is_row_by_row=True)
+            return Choice("cpu", f"{on}, C++ with {_instructions()}", is_batch_invariant=True)
         reasons = [f"cpu: {why_not}"] if request.device.type == "cpu" else []
     if request.dtype == torch.float32 and request.is_plain:
         return Choice("packed", "; ".join([on, *reasons]))
@@ -77,15 +77,15 @@ def _choose_words(request: Request) -> Choice:
     why_not = why_no_cpu(request)
     if why_not is not None:
         return Choice("reference", f"{on}; cpu: {why_not}" if request.device.type == "cpu" else on)
-    return Choice("cpu", f"{on}, C++ with {_instructions()}", is_row_by_row=fits_tables(request))
+    return Choice("cpu", f"{on}, C++ with {_instructions()}", is_batch_invariant=fits_tables(request))
 
 
 def _choose_int8(request: Request) -> Choice:
     why_not = why_no_cpu(request)
     if why_not is not None:
         raise EngineError(f'precision="int8" cannot run here: {why_not}. Use precision="float32"')
-    is_row_by_row = request.operation == "recurrence" or fits_tables(request)
-    return Choice("int8", f"int8 matmuls on cpu, asked for, C++ with {_instructions()}", is_row_by_row)
+    is_batch_invariant = request.operation == "recurrence" or fits_tables(request)
+    return Choice("int8", f"int8 matmuls on cpu, asked for, C++ with {_instructions()}", is_batch_invariant)
 
 
 def _choose_loss(request: Request) -> Choice:

@@ -146,7 +146,7 @@ class LanguageModel:
         for window in windows:
             text, targets_T = self._encoder.encode(window), self._find_targets(window)
             if carries:
-                before = None if remembered is None else remembered.rows(len(window))
+                before = None if remembered is None else remembered.resize(len(window))
                 readings = [self._predict(text, range(len(window)), before)]
                 remembered = readings[0].state
             else:
@@ -244,7 +244,7 @@ class LanguageModel:
 
     @torch.inference_mode()
     def _predict(self, text: BoundedText, rows: Sequence[int], state: BilmState | None = None) -> Reading:
-        return self.elmo.bilm.read(text, rows=rows, state=state, predicts=True)
+        return self.elmo.bilm.read(text, rows=rows, state=state, for_prediction=True)
 
     def _find_targets(self, sentences: Sequence[list[str]]) -> Tensor:
         """The row of the output layer for each place (T) of the text of these sentences."""
@@ -256,7 +256,7 @@ class LanguageModel:
     @torch.inference_mode()
     def _losses(self, reading: Reading, targets_T: Tensor) -> tuple[Tensor, Tensor]:
         """Negative log-likelihood of each prediction (N), forward and backward."""
-        (forward_NP, backward_NP), (forward_N, backward_N) = reading.layers[-1], reading.places_2N
+        (forward_NP, backward_NP), (forward_N, backward_N) = reading.layers[-1], reading.positions_2N
         return (
             self.softmax.token_losses(forward_NP, targets_T[forward_N + 1]),
             self.softmax.token_losses(backward_NP, targets_T[backward_N - 1]),

@@ -24,11 +24,12 @@ In this order it reads as a textbook: `word_encoder.py`, `lstmp.py` (one layer i
 All of it is what runs, except three operations in which nearly all the time goes: encoding words, running a recurrence,
 taking a loss. Here stand their references, `word_encoder.encode`, `lstmp.run` and `softmax.losses`, which define what
 is correct. Once `elmokit.engines` is imported, as every model of this package does, faster implementations of these
-three run instead wherever they can (`operations.py` says how), and equal the references but for rounding.
+three run instead wherever they can (`operations.py` says how). They equal the references but for the order of sums, or
+come near them where int8 is asked for.
 
-Names of tensors end in their shape: `x_NP` has the shape (N, P) and `places_2N` the shape (2, N), forward and backward;
-but 4H (four gates) and 2P (both directions side by side) are single axes, so `gates_n4H` has the shape (n, 4H). The
-docstring of a module says what its letters stand for; n rows are some of N.
+Names of tensors end in their shape: `x_NP` has the shape (N, P), and `positions_2N` the shape (2, N), forward then
+backward; but 4H (four gates) and 2P (both directions side by side) are single axes, so `gates_n4H` has the shape
+(n, 4H). The docstring of a module says what its letters stand for; n rows are some of N.
 """
 
 __all__: list[str] = []

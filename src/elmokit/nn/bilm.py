@@ -64,7 +64,7 @@ class BilmState(NamedTuple):
         """B."""
         return self.hidden.shape[2]
 
-    def rows(self, count: int) -> BilmState:
+    def resize(self, count: int) -> BilmState:
         """The first `count` rows; where there are fewer, rows of zeros are added."""
         missing = count - self.num_rows
         if missing <= 0:
@@ -103,18 +103,18 @@ class Reading(NamedTuple):
 
     Arguments:
         layers: L+1 pairs [forward, backward] of tensors (N, P) in the order of reading; pair 0 is the word vectors.
-        places_2N: the position in the text that each direction had just read. A forward output at position p predicts
-            the word at p+1, a backward one that at p-1.
+        positions_2N: the position in the text that each direction had just read (`Packing.positions_2N`). A forward
+            output at position p predicts the word at p+1, a backward one that at p-1.
         state: what is remembered of each row, in the order in which the rows were asked for.
     """
 
     layers: list[list[Tensor]]
-    places_2N: Tensor
+    positions_2N: Tensor
     state: BilmState
 
-    def join_layers(self, num_places: int) -> Tensor:
-        """All layers (L+1, T, 2P) of a text of so many places; zero where nothing was read."""
-        return torch.stack([join_directions(pair, self.places_2N, num_places) for pair in self.layers])
+    def join_layers(self, num_positions: int) -> Tensor:
+        """All layers (L+1, T, 2P) of a text of so many positions; zero where nothing was read."""
+        return torch.stack([join_directions(pair, self.positions_2N, num_positions) for pair in self.layers])
 
 
 class BiLM(EngineModule):
@@ -166,7 +166,7 @@ class BiLM(EngineModule):
         *,
         rows: Sequence[int] | None = None,
         state: BilmState | None = None,
-        predicts: bool = False,
+        for_prediction: bool = False,
     ) -> Reading:
         """Read sentences of a text, all at once, each direction in its own order.
 
@@ -174,14 +174,13 @@ class BiLM(EngineModule):
             text: the sentences with their boundaries.
             rows: which of its sentences; all if not given.
             state: what each of them starts from, in the same order; nothing if not given.
-            predicts: each direction stops before the last boundary it would read, as in training, because that is
-                the last word it predicts. The vectors of words need both boundaries read.
+            for_prediction: stop before the last boundary of each direction, as in training, because that is the last
+                word it predicts. The vectors of words need both boundaries read.
         """
         chosen = slice(None) if rows is None else np.asarray(rows, np.int64)
-        packing = Packing(text.lengths_B[chosen] - int(predicts), text.starts_B[chosen])
-        places_2N = packing.places_2N + (np.array([[0], [1]]) if predicts else 0)
+        packing = Packing(text.lengths_B[chosen], text.starts_B[chosen], for_prediction=for_prediction)
         weight, num_rows = next(self.parameters()), len(packing.order_B)
-        words_2N = move_to_device(text.words_T[places_2N], weight.device)
+        words_2N = move_to_device(text.words_T[packing.positions_2N], weight.device)
         words = [text.vectors_UP[words_N].to(weight.dtype) for words_N in words_2N]
         if state is None:
             state = BilmState.zeros(self.config, num_rows, like=words[0])
@@ -193,7 +192,7 @@ class BiLM(EngineModule):
             outputs, state = self.read_packed(words, packing.batch_sizes, state.to(words[0]))
         if num_rows > 1:
             state = state.reorder(move_to_device(packing.order_B.argsort(), weight.device))
-        return Reading([words, *outputs], move_to_device(places_2N, weight.device), state)
+        return Reading([words, *outputs], move_to_device(packing.positions_2N, weight.device), state)
 
     def read_packed(
         self,

@@ -1,6 +1,6 @@
 """The three operations that the network calls by contract, and where faster implementations of them are registered.
 
-    words        encode(weights, blocks, *, trims) -> vectors        reference: `word_encoder.py`
+    words        encode(weights, blocks, *, trim) -> vectors         reference: `word_encoder.py`
     recurrence   run(recurrences, batch_sizes, clips) -> results     reference: `lstmp.py`
     loss         losses(hidden, weight, bias, targets, sample) -> …  reference: `softmax.py`
 
@@ -43,7 +43,7 @@ __all__ = [
     "choose",
     "describe",
     "find_engine",
-    "offer",
+    "register_engines",
 ]
 
 Operation = Literal["words", "recurrence", "loss"]
@@ -151,7 +151,7 @@ class Choice(NamedTuple):
 
     name: str
     reason: str
-    is_row_by_row: bool = False
+    is_batch_invariant: bool = False
 
     def __str__(self) -> str:
         """The line that `elmo info` and the log show."""
@@ -220,7 +220,7 @@ _choose: Callable[[Request], Choice] = _choose_reference
 _forget: Callable[[Iterable[Tensor]], None] = lambda weights: None  # noqa: E731
 
 
-def offer(
+def register_engines(
     engines: Mapping[tuple[Operation, str], str],
     choose: Callable[[Request], Choice],
     forget: Callable[[Iterable[Tensor]], None],

@@ -4,19 +4,19 @@ Sentences lie end to end as a text, each with the boundaries that begin (`<`) an
 words of a direction, then all second words, and so on, longest sentences first: then the rows that still read at a step
 are always the first few, and nothing is computed for padding. Two sentences, "a b c" and "x":
 
-    place          0 1 2 3 4 5 6 7
+    position       0 1 2 3 4 5 6 7
     text           < a b c > < x >
 
     step           0   1   2   3 4
-    forward        < < a x b > c >     places  0 5  1 6  2 7  3  4
-    backward       > > c x b < a <     places  4 7  3 6  2 5  1  0
+    forward        < < a x b > c >     positions  0 5  1 6  2 7  3  4
+    backward       > > c x b < a <     positions  4 7  3 6  2 5  1  0
     rows reading   2   2   2   1 1     = batch_sizes
 
-A model that predicts the words of a text, in training or for a score, never reads the last word of its row, because
-that is the last one it predicts: see `Packing`.
+To predict the words of a text, in training or for a score, neither direction reads the boundary that would be its last
+word: that is the last word it predicts. The table above then ends one step earlier for each row.
 
-Shapes: B rows (sentences), W steps (words of the longest row), N words read by one direction, T positions of the text,
-U distinct words, P width of a direction, K ranges.
+Shapes: B rows (sentences), W steps (words the longest row reads), N words read by one direction, T positions of the
+text, U distinct words, P width of a direction, K ranges.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class BoundedText(NamedTuple):
 
     Arguments:
         vectors_UP: of the distinct words, boundaries among them.
-        words_T: which of them stands at each place.
-        starts_B: the place at which each sentence begins.
+        words_T: which of them stands at each position.
+        starts_B: the position at which each sentence begins.
         lengths_B: words of each sentence, boundaries included.
     """
 
@@ -52,7 +52,7 @@ class BoundedText(NamedTuple):
 def add_boundaries(
     words_N: np.ndarray, lengths_B: np.ndarray, *, begin: int, end: int, width: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The text (T,) of these sentences with their boundaries, and the place (B,) at which each sentence begins.
+    """The text (T,) of these sentences with their boundaries, and the position (B,) at which each sentence begins.
 
     Arguments:
         words_N: the numbers of all words, sentence after sentence, without boundaries.
@@ -78,35 +78,38 @@ def add_boundaries(
 class Packing:
     """The order in which both directions read the rows of a text.
 
-    For predictions let each row read one word less than it has. The forward model then reads at `places_2N[0]` and
-    predicts at `places_2N[0] + 1`; the backward model reads at `places_2N[1] + 1` and predicts at `places_2N[1]`.
-
     Arguments:
-        lengths_B: words that each row reads; 0 is legal.
-        starts_B: the place of each row's first word.
+        lengths_B: words of each row, boundaries included; 0 is legal.
+        starts_B: the position of each row's first word.
+        for_prediction: each direction reads one word less per row, not the one that would be its last. What the forward
+            model has read at position p then predicts the word at p+1, what the backward model has read that at p-1.
 
     Attributes:
         order_B: the rows, longest first.
         batch_sizes: rows that read a word at each step.
-        places_2N: for each word in the order of reading, its place in the text; forward, then backward.
+        positions_2N: the position of each word that is read, in the order of reading; forward, then backward.
 
     Example:
         >>> packing = Packing(np.array([2, 3]), np.array([0, 2]))
-        >>> packing.batch_sizes, packing.places_2N.tolist()
+        >>> packing.batch_sizes, packing.positions_2N.tolist()
         ([2, 2, 1], [[2, 0, 3, 1, 4], [4, 1, 3, 0, 2]])
+        >>> packing = Packing(np.array([2, 3]), np.array([0, 2]), for_prediction=True)
+        >>> packing.batch_sizes, packing.positions_2N.tolist()
+        ([2, 1], [[2, 0, 3], [4, 1, 3]])
     """
 
-    def __init__(self, lengths_B: np.ndarray, starts_B: np.ndarray) -> None:
+    def __init__(self, lengths_B: np.ndarray, starts_B: np.ndarray, *, for_prediction: bool = False) -> None:
         self.order_B = np.argsort(-lengths_B, kind="stable")
         sorted_B = lengths_B[self.order_B]
-        steps_W = np.arange(sorted_B[0] if len(sorted_B) else 0)
-        sizes_W = np.searchsorted(-sorted_B, -steps_W, side="left")
+        read_B = sorted_B - int(for_prediction)
+        steps_W = np.arange(read_B[0] if len(read_B) else 0)
+        sizes_W = np.searchsorted(-read_B, -steps_W, side="left")
         step_N = steps_W.repeat(sizes_W)
         row_N = join_ranges(np.zeros_like(sizes_W), sizes_W)
         first_N, length_N = starts_B[self.order_B][row_N], sorted_B[row_N]
         self.batch_sizes: list[int] = sizes_W.tolist()
         # A row is read backwards from its own last word, wherever the longest row ends.
-        self.places_2N = np.stack([first_N + step_N, first_N + length_N - 1 - step_N])
+        self.positions_2N = np.stack([first_N + step_N, first_N + length_N - 1 - step_N])
 
 
 def join_ranges(starts_K: np.ndarray, counts_K: np.ndarray) -> np.ndarray:
@@ -119,10 +122,10 @@ def join_ranges(starts_K: np.ndarray, counts_K: np.ndarray) -> np.ndarray:
     return np.arange(int(counts_K.sum())) + np.repeat(starts_K - (counts_K.cumsum() - counts_K), counts_K)
 
 
-def join_directions(outputs: Sequence[Tensor], places_2N: Tensor, num_places: int) -> Tensor:
-    """Packed outputs (N, P) of both directions side by side at their places (T, 2P); zero where nothing was read."""
+def join_directions(outputs: Sequence[Tensor], positions_2N: Tensor, num_positions: int) -> Tensor:
+    """Packed outputs (N, P) of both directions side by side at their positions (T, 2P); zero where nothing was read."""
     halves = [
-        output_NP.new_zeros(num_places, output_NP.shape[1]).index_copy(0, places_N, output_NP)
-        for output_NP, places_N in zip(outputs, places_2N, strict=True)
+        output_NP.new_zeros(num_positions, output_NP.shape[1]).index_copy(0, positions_N, output_NP)
+        for output_NP, positions_N in zip(outputs, positions_2N, strict=True)
     ]
     return torch.cat(halves, dim=1)

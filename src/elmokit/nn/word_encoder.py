@@ -56,14 +56,14 @@ __all__ = [
 
 
 def encode(
-    weights: EncoderWeights, blocks: Sequence[Tensor], *, trims: bool = True, steps: Steps | None = None
+    weights: EncoderWeights, blocks: Sequence[Tensor], *, trim: bool = True, steps: Steps | None = None
 ) -> Tensor:
     """Vectors (N, P) of the words in these blocks of ids (n, C).
 
     Arguments:
         weights: the parts that the model has.
         blocks: one row of ids per word, in one block or several of different widths.
-        trims: leave out columns that cannot matter (`count_needed_columns`).
+        trim: leave out columns that cannot matter (`count_needed_columns`).
         steps: how the expensive steps are done; as below unless given.
     """
     steps = REFERENCE if steps is None else steps
@@ -72,7 +72,7 @@ def encode(
         features.append(_look_up_words(torch.cat([block[:, 0] for block in blocks]).long(), weights.words_VE))
         blocks = [block[:, 1:] for block in blocks]
     if weights.symbols_SE is not None:
-        features_NF = steps.convolve(weights, blocks, trims)
+        features_NF = steps.convolve(weights, blocks, trim)
         for gate, transform in weights.highways:
             features_NF = steps.pass_highway(features_NF, gate, transform)
         features.append(features_NF)
@@ -97,9 +97,9 @@ def _look_up_words(ids_N: Tensor, table_VE: Tensor) -> Tensor:
 _ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
 
-def _convolve(weights: EncoderWeights, blocks: Sequence[Tensor], trims: bool) -> Tensor:
+def _convolve(weights: EncoderWeights, blocks: Sequence[Tensor], trim: bool) -> Tensor:
     """Features (N, F) before the highways: the largest value of each channel over all positions of a word."""
-    words = look_up_characters(weights, blocks, F.embedding, trims=trims)
+    words = look_up_characters(weights, blocks, F.embedding, trim=trim)
     filters = [weight_KEw for weight_KEw, _ in weights.filters]
     pooled_NF = convolve_and_pool(words, filters)
     # A bias moves all positions alike: it is added to their maximum, for all filters and blocks at once.
@@ -108,11 +108,11 @@ def _convolve(weights: EncoderWeights, blocks: Sequence[Tensor], trims: bool) ->
 
 
 def look_up_characters(
-    weights: EncoderWeights, blocks: Sequence[Tensor], look_up: Callable[[Tensor, Tensor], Tensor], *, trims: bool
+    weights: EncoderWeights, blocks: Sequence[Tensor], look_up: Callable[[Tensor, Tensor], Tensor], *, trim: bool
 ) -> list[Tensor]:
     """The vectors (n, c, E) of the characters of each block (n, C)."""
     assert weights.symbols_SE is not None
-    if trims:
+    if trim:
         widest = max(weight_KEw.shape[2] for weight_KEw, _ in weights.filters)
         blocks = [block[:, : count_needed_columns(block, widest)] for block in blocks]
     # Id 0 stands for "no word" and is a vector of zeros. In-word padding is a symbol like any other: its vector
@@ -178,14 +178,14 @@ class WordEncoder(EngineModule):
             draw_normal(self.projection.weight, self.projection.in_features)
             nn.init.zeros_(self.projection.bias)
 
-    def forward(self, ids_NC: Tensor | Sequence[Tensor], *, trims: bool = True) -> Tensor:
+    def forward(self, ids_NC: Tensor | Sequence[Tensor], *, trim: bool = True) -> Tensor:
         """Vectors (N, P) of the words with these ids.
 
         Arguments:
             ids_NC: one row per word; or several blocks of such rows, each as wide as its longest word needs.
-            trims: leave out columns that cannot matter; a caller that has done so already spares the look at them.
+            trim: leave out columns that cannot matter; a caller that has done so already spares the look at them.
         """
-        return _encode_by_best(self.weights(), ids_NC, trims=trims, precision=self.precision)
+        return _encode_by_best(self.weights(), ids_NC, trim=trim, precision=self.precision)
 
     def weights(self) -> EncoderWeights:
         """The parameters as engines take them."""
@@ -201,10 +201,10 @@ class WordEncoder(EngineModule):
         return _choose(self.weights(), self.precision)
 
     @property
-    def is_row_by_row(self) -> bool:
+    def is_batch_invariant(self) -> bool:
         """Whether a word's vector has the same bits whatever other words are in the batch (without gradients)."""
         with torch.no_grad():
-            return self.engine.is_row_by_row
+            return self.engine.is_batch_invariant
 
 
 class WordTable(nn.Module):
@@ -248,9 +248,9 @@ class CharCnn(EngineModule):
             assert convolution.bias is not None
             nn.init.zeros_(convolution.bias)
 
-    def forward(self, ids_NC: Tensor | Sequence[Tensor], *, trims: bool = True) -> Tensor:
+    def forward(self, ids_NC: Tensor | Sequence[Tensor], *, trim: bool = True) -> Tensor:
         """Features (N, F) of the words with these character ids, in one block or several of different widths."""
-        return _encode_by_best(self.weights(), ids_NC, trims=trims, precision="float32")
+        return _encode_by_best(self.weights(), ids_NC, trim=trim, precision="float32")
 
     def weights(self) -> EncoderWeights:
         """The parameters as engines take them."""
@@ -290,11 +290,11 @@ def draw_normal(weight: Tensor, fan_in: int) -> None:
 
 
 def _encode_by_best(
-    weights: EncoderWeights, ids_NC: Tensor | Sequence[Tensor], *, trims: bool, precision: Precision
+    weights: EncoderWeights, ids_NC: Tensor | Sequence[Tensor], *, trim: bool, precision: Precision
 ) -> Tensor:
     blocks = [ids_NC] if isinstance(ids_NC, Tensor) else list(ids_NC)
     engine = encode if torch.compiler.is_compiling() else find_engine("words", _choose(weights, precision).name)
-    return engine(weights, blocks, trims=trims)
+    return engine(weights, blocks, trim=trim)
 
 
 def _choose(weights: EncoderWeights, precision: Precision) -> Choice:

@@ -162,7 +162,7 @@ class _Body(nn.Module):
 
     def forward(self, inputs: StepInputs, state: BilmState, dropout: Dropout | None) -> tuple[list[Tensor], BilmState]:
         # The reader has left out the columns that cannot matter.
-        vectors_UP = self.encoder(inputs.blocks, trims=False)
+        vectors_UP = self.encoder(inputs.blocks, trim=False)
         words = _GatherRows.apply(vectors_UP, inputs.words_2N.flatten()).chunk(2)  # type: ignore[union-attr]
         layers, state = self.bilm.read_packed(words, inputs.batch_sizes, state, dropout=dropout)
         top = layers[-1]

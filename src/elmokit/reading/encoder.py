@@ -79,7 +79,7 @@ class TextEncoder:
         weight = next(self.elmo.bilm.parameters())
         situation = weight.device, weight.dtype, self.elmo.precision
         if situation != self._is_compiled[0]:  # asked once: a tenth of a short sentence's time
-            is_compiled = self.elmo.bilm.engine.is_row_by_row and self.elmo.encoder.is_row_by_row
+            is_compiled = self.elmo.bilm.engine.is_batch_invariant and self.elmo.encoder.is_batch_invariant
             self._is_compiled = situation, is_compiled
         return torch_alone() if self._is_compiled[1] else nullcontext()
 
@@ -96,7 +96,7 @@ class TextEncoder:
     def _encode_words(self, words: Sequence[Token]) -> Tensor:
         elmo = self.elmo
         ids_UC = torch.from_numpy(elmo.scheme.word_ids(words))  # type: ignore[arg-type]
-        if elmo.encoder.is_row_by_row:
+        if elmo.encoder.is_batch_invariant:
             return elmo.encode_words(ids_UC.to(elmo.device))
         # Words of similar length go through the convolutions together, which then skip the columns no word reaches.
         order_U = np.argsort([len(str(word)) for word in words], kind="stable")

@@ -34,29 +34,29 @@ __all__ = ["encode", "encode_in_int8"]
 _RECTIFIES = {"relu": 1, "tanh": 0}  # all the activations that `char_cnn.cpp` has
 
 
-def encode(weights: EncoderWeights, blocks: Sequence[Tensor], *, trims: bool = True) -> Tensor:
+def encode(weights: EncoderWeights, blocks: Sequence[Tensor], *, trim: bool = True) -> Tensor:
     """Vectors (N, P) of the words in these blocks of ids."""
-    return _encode(weights, blocks, trims, "float32")
+    return _encode(weights, blocks, trim, "float32")
 
 
-def encode_in_int8(weights: EncoderWeights, blocks: Sequence[Tensor], *, trims: bool = True) -> Tensor:
+def encode_in_int8(weights: EncoderWeights, blocks: Sequence[Tensor], *, trim: bool = True) -> Tensor:
     """The same with int8 matmuls in highways and projection."""
-    return _encode(weights, blocks, trims, "int8")
+    return _encode(weights, blocks, trim, "int8")
 
 
-def _encode(weights: EncoderWeights, blocks: Sequence[Tensor], trims: bool, precision: Precision) -> Tensor:
+def _encode(weights: EncoderWeights, blocks: Sequence[Tensor], trim: bool, precision: Precision) -> Tensor:
     highway, linear = partial(apply_highway, precision=precision), partial(apply_linear, precision=precision)
-    return encode_by_steps(weights, blocks, trims=trims, steps=Steps(_convolve, highway, linear))
+    return encode_by_steps(weights, blocks, trim=trim, steps=Steps(_convolve, highway, linear))
 
 
-def _convolve(weights: EncoderWeights, blocks: Sequence[Tensor], trims: bool) -> Tensor:
+def _convolve(weights: EncoderWeights, blocks: Sequence[Tensor], trim: bool) -> Tensor:
     assert weights.symbols_SE is not None
     filters = tuple((weight_KEw.shape[2], len(weight_KEw)) for weight_KEw, _ in weights.filters)
     widest = max(width for width, _ in filters)
     symbols = {"num_symbols": len(weights.symbols_SE), "filters": filters}
     request = Request("words", weights.symbols_SE.device, weights.symbols_SE.dtype, **symbols)
     if any(block.shape[1] < widest for block in blocks) or not fits_tables(request):
-        return REFERENCE.convolve(weights, blocks, trims)
+        return REFERENCE.convolve(weights, blocks, trim)
     return join([_sum_tables(block, weights.symbols_SE, weights.filters, weights.activation) for block in blocks])
 
 

@@ -22,16 +22,14 @@ from elmokit.nn.word_encoder import encode as encode_by_steps
 __all__ = ["encode"]
 
 
-def encode(weights: EncoderWeights, blocks: Sequence[Tensor], *, trims: bool = True) -> Tensor:
+def encode(weights: EncoderWeights, blocks: Sequence[Tensor], *, trim: bool = True) -> Tensor:
     """Vectors (N, P) of the words in these blocks of ids."""
-    return encode_by_steps(weights, blocks, trims=trims, steps=Steps(_convolve, highway, F.linear))
+    return encode_by_steps(weights, blocks, trim=trim, steps=Steps(_convolve, highway, F.linear))
 
 
-def _convolve(weights: EncoderWeights, blocks: Sequence[Tensor], trims: bool) -> Tensor:
+def _convolve(weights: EncoderWeights, blocks: Sequence[Tensor], trim: bool) -> Tensor:
     assert weights.symbols_SE is not None
-    words = look_up_characters(
-        weights, blocks, look_up if weights.symbols_SE.requires_grad else F.embedding, trims=trims
-    )
+    words = look_up_characters(weights, blocks, look_up if weights.symbols_SE.requires_grad else F.embedding, trim=trim)
     filters = [weight_KEw for weight_KEw, _ in weights.filters]
     pool = char_cnn.convolve_and_pool if char_cnn.fits(words, filters) else convolve_and_pool
     bias_F = torch.cat([bias_K for _, bias_K in weights.filters])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from elmokit.errors import ConfigError
-from elmokit.nn.packing import Packing, add_boundaries, join_ranges
+from elmokit.nn.packing import NUM_BOUNDARIES, Packing, add_boundaries, join_ranges
 from elmokit.pretrain.batches.batch import Batch, pack_batch
 from elmokit.pretrain.batches.reader import Reader
 from elmokit.pretrain.batches.shuffling import BLOCK_SENTENCES, POOL_BLOCKS, Shuffling
@@ -144,13 +144,12 @@ class SentenceReader(Reader):
         lengths_B, starts_B = self._lengths(sentences_B), self.corpus.offsets[sentences_B]
         words_N = self.corpus.tokens[join_ranges(starts_B, lengths_B)]
         text_T, begins_B = add_boundaries(words_N, lengths_B, begin=BEGIN_SENTENCE, end=END_SENTENCE)
-        # One word less than the row has: no direction reads the boundary that it predicts last.
-        packing = Packing(lengths_B + 1, begins_B)
-        forward_N, backward_N = packing.places_2N
+        packing = Packing(lengths_B + NUM_BOUNDARIES, begins_B, for_prediction=True)
+        forward_N, backward_N = packing.positions_2N
         return pack_batch(
             self._spellings,
-            (text_T[forward_N], text_T[backward_N + 1]),
-            (text_T[forward_N + 1], text_T[backward_N]),
+            (text_T[forward_N], text_T[backward_N]),
+            (text_T[forward_N + 1], text_T[backward_N - 1]),
             np.array(packing.batch_sizes, np.int64),
             row_keys_B,
             starts_fresh=True,

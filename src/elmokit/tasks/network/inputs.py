@@ -232,7 +232,7 @@ class WordInputs(nn.Module):
         ids_UC = torch.from_numpy(self.scheme.word_ids(list(places)))
         # Columns are cut here, where it needs no answer from a GPU.
         ids_UC = ids_UC[:, : count_needed_columns(ids_UC, self.characters.widest_filter)].contiguous()
-        features_UF = F.pad(self.characters(move_to_device(ids_UC, self.device), trims=False), (0, 0, 1, 0))
+        features_UF = F.pad(self.characters(move_to_device(ids_UC, self.device), trim=False), (0, 0, 1, 0))
         return F.embedding(self._place_numbers([places[word] for word in words], is_word_BW), features_UF)
 
     def _layers(self, sentences: Sequence[Sequence[str]]) -> Tensor:
