@@ -24,7 +24,7 @@ from triton.runtime.jit import JITFunction
 from elmokit.engines.loss import linear_cross_entropy
 from elmokit.engines.recurrence import triton as lstm_engine
 from elmokit.engines.words import char_cnn, highway
-from elmokit.nn import bilm, softmax, word_encoder
+from elmokit.nn import bilm, output_layer, word_encoder
 from elmokit.nn.operations import Choice
 from elmokit.pretrain import network, stepping
 from elmokit.pretrain.batches.preparing import Layout, join_arrays
@@ -84,8 +84,8 @@ def counts_of(preset, output):
     config = dataclasses.replace(recipe_named(preset), precision="bfloat16", output=output, vocabulary_size=VOCABULARY)
     counted = {"step": Counting(), "optimiser": Counting()}
     with FakeTensorMode(allow_non_fake_inputs=True):
-        output_layer = softmax.Softmax(VOCABULARY, config.model.lstm.projection_dim)
-        built = network.LanguageModelNetwork(config.model, output_layer, dropout=0.1, dtype=torch.bfloat16)
+        layer = output_layer.OutputLayer(VOCABULARY, config.model.lstm.projection_dim)
+        built = network.LanguageModelNetwork(config.model, layer, dropout=0.1, dtype=torch.bfloat16)
         layout = Layout(BLOCKS, 261, config.widest_filter)
         stepper = stepping.GraphStepper(built, layout)
         optimizer = Optimiser(built, config)
@@ -121,7 +121,7 @@ def take_the_paths_of_a_gpu():
     for module in (network, muon):
         if hasattr(module, "why_no_triton"):
             module.why_no_triton = lambda *_: None
-    for module in (bilm, softmax, word_encoder):
+    for module in (bilm, output_layer, word_encoder):
         module.choose = lambda request: Choice("triton", "as on a GPU")
     stepping.record = lambda run, pool: run
     JITFunction.run = lambda kernel, *args, **flags: [c.count(kernel.__name__, args) for c in LISTENING]

@@ -17,7 +17,7 @@ import torch
 from elmokit import engines
 from elmokit.config import CharConfig, ElmoConfig, LstmConfig
 from elmokit.engines.words import highway
-from elmokit.nn.softmax import Softmax
+from elmokit.nn.output_layer import OutputLayer
 from elmokit.nn.word_encoder import REFERENCE, Highway
 from elmokit.pretrain import network
 from elmokit.pretrain.optim import muon
@@ -114,7 +114,7 @@ def check_encoder(name, ours, plain, tensors, dtype, bound):
 def trained(config):
     """A network, its optimiser, and gradients that stay where they are."""
     torch.manual_seed(1)
-    built = network.LanguageModelNetwork(config, Softmax(1000, config.lstm.projection_dim)).to(DEVICE)
+    built = network.LanguageModelNetwork(config, OutputLayer(1000, config.lstm.projection_dim)).to(DEVICE)
     for parameter in built.parameters():
         parameter.grad = 0.01 * torch.randn_like(parameter)
     return built, Optimiser(built, TrainConfig(weight_decay=0.01))

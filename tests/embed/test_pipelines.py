@@ -19,8 +19,8 @@ from elmokit.embed.embedder import Embedder
 from elmokit.errors import InputError
 from elmokit.language_model.model import LanguageModel
 from elmokit.model import Elmo
+from elmokit.nn.output_layer import OutputLayer
 from elmokit.nn.scalar_mix import ScalarMix
-from elmokit.nn.softmax import Softmax
 from elmokit.text.segmenters import RuleSegmenter
 
 SENTENCES = ["She sat by the river bank .", "", "The bank did n't lend ."]
@@ -112,7 +112,7 @@ def test_a_module_that_was_used_is_copied_whole(elmo, how):
 
 @pytest.mark.parametrize("how", COPIES)
 def test_a_language_model_is_copied(elmo, how):
-    lm = LanguageModel(copy.deepcopy(elmo), Softmax(5, 6), OUTPUT_WORDS)
+    lm = LanguageModel(copy.deepcopy(elmo), OutputLayer(5, 6), OUTPUT_WORDS)
     expected = lm.perplexity(SENTENCES)
     assert COPIES[how](lm).perplexity(SENTENCES) == expected
 

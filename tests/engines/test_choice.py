@@ -13,10 +13,10 @@ import torch
 from elmokit.config import CharConfig, ElmoConfig, LstmConfig
 from elmokit.engines import choice, choose
 from elmokit.errors import EngineError
-from elmokit.nn import bilm, operations, softmax, word_encoder
+from elmokit.nn import bilm, operations, output_layer, word_encoder
 from elmokit.nn.bilm import BiLM
 from elmokit.nn.operations import Clips, Request, find_engine
-from elmokit.nn.softmax import Softmax
+from elmokit.nn.output_layer import OutputLayer
 from elmokit.nn.word_encoder import WordEncoder
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -155,7 +155,7 @@ def ran(monkeypatch):
 
         return run
 
-    for module in (bilm, softmax, word_encoder):
+    for module in (bilm, output_layer, word_encoder):
         monkeypatch.setattr(module, "find_engine", find_and_note)
     return found
 
@@ -200,7 +200,7 @@ def test_words_that_learn_take_another_engine_than_frozen_weights_report(ran):
 
 
 def test_the_loss_reported_is_the_loss_that_runs(ran):
-    layer, hidden, targets = Softmax(9, 4), torch.randn(3, 4), torch.tensor([0, 1, 8])
+    layer, hidden, targets = OutputLayer(9, 4), torch.randn(3, 4), torch.tensor([0, 1, 8])
     layer.full_losses(hidden, targets)[0]
     layer.token_losses(hidden, targets)
     layer.sampled_losses(hidden, targets, torch.tensor([2, 3]), torch.zeros(2))[0]
@@ -222,10 +222,10 @@ def test_without_engines_the_network_runs_by_its_references():
         "import sys, torch\n"
         "from elmokit.config import ElmoConfig\n"
         "from elmokit.nn.bilm import BiLM\n"
-        "from elmokit.nn.softmax import Softmax\n"
+        "from elmokit.nn.output_layer import OutputLayer\n"
         "from elmokit.nn.word_encoder import WordEncoder\n"
         "config = ElmoConfig.tiny()\n"
-        "encoder, bilm, softmax = WordEncoder(config), BiLM(config.lstm), Softmax(9, 64)\n"
+        "encoder, bilm, softmax = WordEncoder(config), BiLM(config.lstm), OutputLayer(9, 64)\n"
         "layers, _ = bilm(encoder(torch.randint(1, 262, (6, 50))).view(2, 3, 64), lengths=[3, 2])\n"
         "loss = softmax.full_losses(layers[-1, 0, :, :64], torch.tensor([0, 1, 2]))[0]\n"
         "loss.backward()\n"

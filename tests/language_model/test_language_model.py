@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from elmokit import CheckpointError, Elmo, ElmoConfig, InputError, LanguageModel, io
-from elmokit.nn.softmax import Softmax
+from elmokit.nn.output_layer import OutputLayer
 
 WORDS = ["<S>", "</S>", "<UNK>", ".", "the", "bank", "river", "money", "lent", "Bank", "sat", "by", "shore"]
 SENTENCES = [
@@ -30,7 +30,7 @@ def lm() -> LanguageModel:
     elmo = Elmo.random(ElmoConfig.tiny(), seed=3)
     for parameter in elmo.bilm.parameters():
         parameter.data *= 2  # so that what was read matters
-    softmax = Softmax(len(WORDS), 64)
+    softmax = OutputLayer(len(WORDS), 64)
     softmax.weight.data *= 4
     softmax.bias.data.normal_()
     return LanguageModel(elmo, softmax, WORDS)
@@ -69,7 +69,7 @@ class ByHand:
             self.hidden[direction, number], self.cell[direction, number] = h, c
             x = h + x if number else h
         softmax = self.lm.softmax
-        assert isinstance(softmax, Softmax)
+        assert isinstance(softmax, OutputLayer)
         logits = softmax.weight.detach().double().numpy() @ x + softmax.bias.detach().double().numpy()
         return logits - np.log(np.exp(logits).sum())
 
@@ -129,7 +129,7 @@ def test_batch_size_order_and_neighbours_do_not_matter(lm):
 
 
 def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary(lm):
-    softmax = Softmax(len(WORDS), 64)
+    softmax = OutputLayer(len(WORDS), 64)
     softmax.weight.data.zero_()
     uniform = LanguageModel(lm.elmo, softmax, WORDS)
     for state in ("zero", "carry"):
@@ -232,7 +232,7 @@ def test_substitutes_suit_both_sides(lm):
     sentence = ["the", "river", "bank", "sat", "."]
     forward_NP, backward_NP = lm._read(sentence).layers[-1]
     before_P, after_P = forward_NP[2], backward_NP[2]  # both before they read "bank"
-    softmax = Softmax(len(WORDS), 64)
+    softmax = OutputLayer(len(WORDS), 64)
     softmax.weight.data.zero_()
     left, right = before_P / before_P.norm(), after_P / after_P.norm()
     for word, toward in {"shore": left + right, "money": 3 * (left - right), "bank": 9 * (left + right)}.items():
@@ -288,9 +288,9 @@ def test_a_model_without_its_softmax_is_refused(lm, tmp_path):
 
 def test_a_vocabulary_that_cannot_be_right_is_refused(lm):
     with pytest.raises(CheckpointError, match="found no <S>, <UNK>"):
-        LanguageModel(lm.elmo, Softmax(2, 64), ["</S>", "the"])
+        LanguageModel(lm.elmo, OutputLayer(2, 64), ["</S>", "the"])
     with pytest.raises(CheckpointError, match="expected 14 words, one for each row of the output layer, found 13"):
-        LanguageModel(lm.elmo, Softmax(14, 64), WORDS)
+        LanguageModel(lm.elmo, OutputLayer(14, 64), WORDS)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from elmokit.nn.softmax import Softmax
+from elmokit.nn.output_layer import OutputLayer
 from elmokit.pretrain.network import LanguageModelNetwork, StepInputs, _cast, _GatherRows
 
 
@@ -20,7 +20,7 @@ def inputs_of(config, seed=0):
 def network(tiny):
     torch.manual_seed(0)
     config = tiny()
-    return LanguageModelNetwork(config.model, Softmax(9, 8), dropout=0.0), inputs_of(config)
+    return LanguageModelNetwork(config.model, OutputLayer(9, 8), dropout=0.0), inputs_of(config)
 
 
 def test_the_loss_is_the_sum_of_both_directions(network):

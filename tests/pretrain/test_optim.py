@@ -12,7 +12,7 @@ from torch import nn
 from elmokit.config import CharConfig, ElmoConfig, LstmConfig
 from elmokit.errors import CheckpointError
 from elmokit.nn.bilm import BiLM
-from elmokit.nn.softmax import Softmax
+from elmokit.nn.output_layer import OutputLayer
 from elmokit.nn.word_encoder import WordEncoder
 from elmokit.pretrain.optim import muon
 from elmokit.pretrain.optim.muon import Muon, newton_schulz, share_shapes
@@ -32,7 +32,7 @@ class Network(nn.Module):
         super().__init__()
         self.encoder = WordEncoder(CONFIG)
         self.bilm = BiLM(CONFIG.lstm)
-        self.softmax = softmax or Softmax(12, 8)
+        self.softmax = softmax or OutputLayer(12, 8)
 
     def loss(self, step=0):
         random = torch.Generator().manual_seed(step)

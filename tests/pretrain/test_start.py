@@ -13,7 +13,7 @@ import elmokit
 from elmokit import io
 from elmokit.config import CharConfig, ElmoConfig, LstmConfig, WordConfig
 from elmokit.errors import ConfigError
-from elmokit.nn.softmax import Softmax
+from elmokit.nn.output_layer import OutputLayer
 from elmokit.pretrain.recipes import TrainConfig
 from elmokit.pretrain.start import choose_start, match_rows, take_over_rows
 from elmokit.pretrain.train import train
@@ -179,7 +179,7 @@ class TestOutputRows:
         bias = torch.tensor([-1.0, -2.0, -3.0, -4.0])
         rows_V = match_rows(["<S>", "yak", "cat", "dog"], ["<S>", "dog", "cat", "cow"])
         assert rows_V.tolist() == [0, -1, 2, 1]
-        output = Softmax(4, 3)
+        output = OutputLayer(4, 3)
         take_over_rows(output, old, bias, rows_V, torch.tensor([10, 5, 10, 10]))
         assert torch.equal(output.weight[[0, 2, 3]], old[[0, 2, 1]])
         assert torch.equal(output.bias[[0, 2, 3]], bias[[0, 2, 1]])

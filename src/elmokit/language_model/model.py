@@ -2,7 +2,7 @@
 
 Arrives: text or words. Leaves: perplexity of a text, score of a sentence, likely next and previous words, words that
 could stand in another's place. The forward model reads `<S> w1 … wn` and predicts `w1 … wn </S>`; the backward model
-reads `</S> wn … w1` and predicts `wn … w1 <S>`. `nn/softmax.py` is the output layer, `scores.py` adds up. Every
+reads `</S> wn … w1` and predicts `wn … w1 <S>`. `nn/output_layer.py` is the output layer, `scores.py` adds up. Every
 sentence is read from nothing, unless `perplexity` is told to carry state.
 
 Shapes: N predictions, T places of a text, V words of the output layer, P width of a direction.
@@ -25,8 +25,8 @@ from elmokit.errors import CheckpointError, InputError
 from elmokit.language_model.scores import Perplexity, Score, ScoredWord, Tally, count_bytes
 from elmokit.model import Elmo
 from elmokit.nn.bilm import BilmState, Reading
+from elmokit.nn.output_layer import OutputLayer
 from elmokit.nn.packing import BoundedText, add_boundaries
-from elmokit.nn.softmax import Softmax
 from elmokit.reading.batching import (
     BATCHES_PER_WINDOW,
     CARRY_BATCH_SIZE,
@@ -58,7 +58,7 @@ class LanguageModel:
     Example:
         >>> from elmokit import ElmoConfig
         >>> words = ["<S>", "</S>", "<UNK>", "the", "bank"]
-        >>> lm = LanguageModel(Elmo.random(ElmoConfig.tiny()), Softmax(5, 64), words)
+        >>> lm = LanguageModel(Elmo.random(ElmoConfig.tiny()), OutputLayer(5, 64), words)
         >>> text = lm.perplexity(["The bank lent the money.", ["the", "bank"]])
         >>> text.tokens, text.sentences, text.oov_rate
         (10, 2, 0.5)
@@ -69,7 +69,7 @@ class LanguageModel:
     def __init__(
         self,
         elmo: Elmo,
-        softmax: Softmax,
+        softmax: OutputLayer,
         output_words: Sequence[str],
         *,
         device: str | torch.device | None = None,
@@ -103,7 +103,9 @@ class LanguageModel:
                 f"{source}: the output layer has {io.num_output_words(checkpoint.softmax):,} rows and no list says "
                 "which words they are: put vocab.txt, one word per line, beside it"
             )
-        softmax = Softmax.from_weights({n.removeprefix("softmax."): value for n, value in checkpoint.softmax.items()})
+        softmax = OutputLayer.from_weights(
+            {n.removeprefix("softmax."): value for n, value in checkpoint.softmax.items()}
+        )
         elmo = Elmo.from_checkpoint(checkpoint)
         return cls(elmo, softmax, checkpoint.output_words, device=find_device(device), segmenter=segmenter)
 
@@ -275,7 +277,7 @@ class LanguageModel:
         ]
 
 
-def _number_words(words: Sequence[str], softmax: Softmax) -> dict[str, int]:
+def _number_words(words: Sequence[str], softmax: OutputLayer) -> dict[str, int]:
     """The row of each word in an output layer; the first, should a word stand there twice."""
     rows: dict[str, int] = {}
     for row, word in enumerate(words):

@@ -13,19 +13,19 @@
         |   ScalarMix                  gamma * sum_l softmax(w)_l * layer_l
     the ELMo vector of each word in its sentence
 
-    Softmax                            the output layer of the language model, one for both directions: from the top
+    OutputLayer                        one for both directions, for training and for scores: from the top
                                        layer at word t, the forward half gives the probabilities of word t+1, the
                                        backward half those of word t-1. The training loss is the mean negative
                                        log-likelihood over the predictions of both directions.
 
 In this order it reads as a textbook: `word_encoder.py`, `lstmp.py` (one layer in one direction), `packing.py`
-(sentences of different lengths without padding), `bilm.py`, `scalar_mix.py`, `softmax.py`, and last `operations.py`.
+(sentences of different lengths without padding), `bilm.py`, `scalar_mix.py`, `output_layer.py`; last `operations.py`.
 
 All of it is what runs, except three operations in which nearly all the time goes: encoding words, running a recurrence,
-taking a loss. Here stand their references, `word_encoder.encode`, `lstmp.run` and `softmax.losses`, which define what
-is correct. Once `elmokit.engines` is imported, as every model of this package does, faster implementations of these
-three run instead wherever they can (`operations.py` says how). They equal the references but for the order of sums, or
-come near them where int8 is asked for.
+taking a loss. Here stand their references, `word_encoder.encode`, `lstmp.run` and `output_layer.losses`, which define
+what is correct. Once `elmokit.engines` is imported, which every model class of this package does, faster
+implementations of these three run instead wherever they can (`operations.py` says how). They equal the references but
+for the order of sums, or come near them where int8 is asked for.
 
 Names of tensors end in their shape: `x_NP` has the shape (N, P), and `positions_2N` the shape (2, N), forward then
 backward; but 4H (four gates) and 2P (both directions side by side) are single axes, so `gates_n4H` has the shape

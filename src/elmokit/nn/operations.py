@@ -2,7 +2,7 @@
 
     words        encode(weights, blocks, *, trim) -> vectors         reference: `word_encoder.py`
     recurrence   run(recurrences, batch_sizes, clips) -> results     reference: `lstmp.py`
-    loss         losses(hidden, weight, bias, targets, sample) -> …  reference: `softmax.py`
+    loss         losses(hidden, weight, bias, targets, sample) -> …  reference: `output_layer.py`
 
 Each reference is plain torch, slow and obvious: the definition of correct. `elmokit.engines` registers faster
 implementations, called engines, when it is imported; the network never imports it and runs the references without it.
@@ -206,7 +206,7 @@ _log = logging.getLogger("elmokit.engines")
 _ENGINES: dict[tuple[Operation, str], str] = {
     ("words", "reference"): "elmokit.nn.word_encoder:encode",
     ("recurrence", "reference"): "elmokit.nn.lstmp:run",
-    ("loss", "reference"): "elmokit.nn.softmax:losses",
+    ("loss", "reference"): "elmokit.nn.output_layer:losses",
 }
 _told: set[tuple[Operation, Choice]] = set()
 

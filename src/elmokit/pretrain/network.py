@@ -25,7 +25,7 @@ from elmokit.config import ElmoConfig
 from elmokit.devices import move_to_device
 from elmokit.engines import why_no_triton
 from elmokit.nn.bilm import BiLM, BilmState
-from elmokit.nn.softmax import Softmax
+from elmokit.nn.output_layer import OutputLayer
 from elmokit.nn.word_encoder import WordEncoder
 from elmokit.pretrain.batches.batch import Batch
 from elmokit.pretrain.corpus.encoded import EncodedCorpus
@@ -48,7 +48,7 @@ def build_network(
     counts_V = torch.from_numpy(np.array(corpus.counts_V))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        softmax = Softmax(corpus.vocabulary_size, model.lstm.projection_dim, counts_V=counts_V)
+        softmax = OutputLayer(corpus.vocabulary_size, model.lstm.projection_dim, counts_V=counts_V)
         network = LanguageModelNetwork(model, softmax, dropout=config.dropout, dtype=getattr(torch, precision))
     return network.to(device)
 
@@ -91,7 +91,7 @@ class LanguageModelNetwork(nn.Module):
     """
 
     def __init__(
-        self, config: ElmoConfig, softmax: Softmax, *, dropout: float = 0.1, dtype: torch.dtype = torch.float32
+        self, config: ElmoConfig, softmax: OutputLayer, *, dropout: float = 0.1, dtype: torch.dtype = torch.float32
     ) -> None:
         super().__init__()
         self.config = config

@@ -22,7 +22,7 @@ from torch import Tensor
 from elmokit import io
 from elmokit.config import ElmoConfig, WordConfig
 from elmokit.errors import ConfigError
-from elmokit.nn.softmax import Softmax
+from elmokit.nn.output_layer import OutputLayer
 from elmokit.pretrain.corpus.counting import build_alphabet
 from elmokit.pretrain.corpus.encoded import UNKNOWN, EncodedCorpus
 from elmokit.pretrain.network import LanguageModelNetwork
@@ -197,7 +197,7 @@ def match_rows(vocabulary: list[str], known: list[str]) -> np.ndarray:
 
 @torch.no_grad()
 def take_over_rows(
-    output: Softmax, weight_KP: Tensor, bias_K: Tensor, rows_V: np.ndarray, counts_V: Tensor, seed: int = 1
+    output: OutputLayer, weight_KP: Tensor, bias_K: Tensor, rows_V: np.ndarray, counts_V: Tensor, seed: int = 1
 ) -> None:
     """Give an output layer the rows of another one, and its new words rows of an average word.
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from elmokit.errors import CheckpointError
 from elmokit.nn.lstmp import Lstmp
-from elmokit.nn.softmax import Softmax
+from elmokit.nn.output_layer import OutputLayer
 from elmokit.pretrain.optim.muon import Muon
 from elmokit.pretrain.recipes import TrainConfig
 
@@ -207,6 +207,6 @@ def find_matrices(network: nn.Module) -> dict[str, int]:
                 matrices[f"{prefix}projection_weight"] = 1
         elif isinstance(module, nn.Linear | nn.Conv1d):
             matrices[f"{prefix}weight"] = 1
-    outputs = tuple(f"{path}." for path, module in network.named_modules() if isinstance(module, Softmax))
+    outputs = tuple(f"{path}." for path, module in network.named_modules() if isinstance(module, OutputLayer))
     known = dict(network.named_parameters())
     return {name: n for name, n in matrices.items() if name in known and not name.startswith(outputs or "\n")}

@@ -21,13 +21,13 @@ from elmokit.errors import ConfigError
 from elmokit.nn.operations import Choice, Sample, choose, describe, find_engine
 from elmokit.nn.word_encoder import draw_normal
 
-__all__ = ["Softmax", "losses"]
+__all__ = ["OutputLayer", "losses"]
 
 # Predictions whose probabilities over all words are made at once.
 _ROWS_AT_ONCE = 256
 
 
-class Softmax(nn.Module):
+class OutputLayer(nn.Module):
     """One weight row and one bias per word: softmax(hidden @ weightᵀ + bias).
 
     Arguments:
@@ -38,7 +38,7 @@ class Softmax(nn.Module):
 
     Example:
         >>> import torch
-        >>> softmax = Softmax(10, 4, counts_V=torch.arange(10, 0, -1))
+        >>> softmax = OutputLayer(10, 4, counts_V=torch.arange(10, 0, -1))
         >>> hidden, targets = torch.zeros(2, 4), torch.tensor([0, 9])
         >>> round(softmax.full_losses(hidden, targets)[0].item(), 3)  # -log(10/55) - log(1/55)
         5.712
@@ -59,7 +59,7 @@ class Softmax(nn.Module):
             self.bias.zero_() if counts_V is None else self.bias.copy_(_log_frequencies(counts_V, len(self.bias)))
 
     @classmethod
-    def from_weights(cls, weights: Mapping[str, Tensor]) -> Softmax:
+    def from_weights(cls, weights: Mapping[str, Tensor]) -> OutputLayer:
         """The output layer that has these weights, named as in its `state_dict`; they are not copied."""
         with torch.device("meta"):
             layer = cls(*weights["weight"].shape)

@@ -12,9 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import elmokit.engines  # noqa: F401 (the loss is that of the engine a CPU takes)
 from elmokit.engines.loss import chunked
 from elmokit.errors import ConfigError
-from elmokit.nn import softmax as reference
+from elmokit.nn import output_layer as reference
 from elmokit.nn.operations import Sample
-from elmokit.nn.softmax import Softmax
+from elmokit.nn.output_layer import OutputLayer
 from elmokit.pretrain.batches.sampling import Sampler
 
 SAMPLERS = {
@@ -30,7 +30,7 @@ def zipf(num_words):
 def random_problem(num_rows, num_words, width, dtype=torch.float32, seed=0):
     random = torch.Generator().manual_seed(seed)
     hidden = torch.randn(num_rows, width, generator=random, dtype=torch.float64).to(dtype).requires_grad_()
-    softmax = Softmax(num_words, width)
+    softmax = OutputLayer(num_words, width)
     with torch.no_grad():
         softmax.weight.copy_(torch.randn(num_words, width, generator=random) * 1.5 / math.sqrt(width))
         softmax.bias.copy_(torch.randn(num_words, generator=random))
@@ -140,7 +140,7 @@ def test_logits_are_never_whole_in_memory(sampled, monkeypatch):
 
 def test_bfloat16_outputs_with_float32_weights():
     hidden, softmax, targets = random_problem(64, 300, 32, torch.bfloat16)
-    rounded = Softmax(300, 32)
+    rounded = OutputLayer(300, 32)
     with torch.no_grad():
         rounded.weight.copy_(softmax.weight.bfloat16())
         rounded.bias.copy_(softmax.bias)
@@ -168,7 +168,7 @@ def test_bfloat16_weights_give_float32_log_probabilities():
 def test_loading_draws_nothing(monkeypatch):
     _, softmax, _ = random_problem(1, 12, 4)
     monkeypatch.setattr(torch.nn.init, "normal_", None)  # on meta tensors torch would import its compiler for it
-    assert Softmax.from_weights(softmax.state_dict()).weight.equal(softmax.weight)
+    assert OutputLayer.from_weights(softmax.state_dict()).weight.equal(softmax.weight)
 
 
 def test_sampled_loss_by_hand():
@@ -251,7 +251,7 @@ def test_the_right_distribution_is_where_the_corrected_loss_rests(name):
     # bilm-tf's loss: with the targets corrected too, its gradient over targets and draws vanishes exactly where the
     # model's probabilities are the true ones, even with few words drawn.
     logits = torch.randn(40, generator=torch.Generator().manual_seed(3))
-    softmax = Softmax(40, 4)
+    softmax = OutputLayer(40, 4)
     with torch.no_grad():
         softmax.bias.copy_(logits)
     targets, hidden = torch.arange(40), torch.zeros(40, 4)
@@ -310,13 +310,13 @@ def test_every_word_can_be_drawn_but_not_more():
         Sampler(np.array([1.0, 1e-12]), num_samples=2).draw(0)
 
 
-def test_softmax_starts_at_the_frequencies():
-    softmax = Softmax(4, 8, counts_V=torch.tensor([6, 3, 1, 0]))
+def test_output_layer_starts_at_the_frequencies():
+    softmax = OutputLayer(4, 8, counts_V=torch.tensor([6, 3, 1, 0]))
     torch.testing.assert_close(softmax.bias.exp(), torch.tensor([6, 3, 1, 1]) / 11)
     assert set(softmax.state_dict()) == {"weight", "bias"}
-    assert Softmax(3, 2).bias.tolist() == [0, 0, 0]
+    assert OutputLayer(3, 2).bias.tolist() == [0, 0, 0]
     with pytest.raises(ConfigError, match="4 words needs as many counts"):
-        Softmax(4, 8, counts_V=torch.ones(3))
+        OutputLayer(4, 8, counts_V=torch.ones(3))
 
 
 def test_log_probs_are_those_of_the_loss():
