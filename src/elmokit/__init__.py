@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from elmokit.config import CharConfig, ElmoConfig, LstmConfig, WordConfig
+    from elmokit.embed.documents import Document
     from elmokit.embed.embedder import Embedder
     from elmokit.errors import (
         CheckpointError,
@@ -36,6 +37,7 @@ __all__ = [
     "CharConfig",
     "CheckpointError",
     "ConfigError",
+    "Document",
     "Elmo",
     "ElmoConfig",
     "ElmoError",
@@ -62,6 +64,7 @@ __all__ = [
 
 _HOMES = {
     "elmokit.config": ("CharConfig", "ElmoConfig", "LstmConfig", "WordConfig"),
+    "elmokit.embed.documents": ("Document",),
     "elmokit.embed.embedder": ("Embedder",),
     "elmokit.errors": (
         "CheckpointError",

@@ -9,13 +9,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from elmokit.embed.documents import Document
     from elmokit.embed.embedder import Embedder
     from elmokit.embed.files import EmbedReport, embed_files
     from elmokit.embed.progress import Progress
 
-__all__ = ["EmbedReport", "Embedder", "Progress", "embed_files"]
+__all__ = ["Document", "EmbedReport", "Embedder", "Progress", "embed_files"]
 
-_HOMES = {"Embedder": "embedder", "EmbedReport": "files", "embed_files": "files", "Progress": "progress"}
+_HOMES = {
+    "Document": "documents",
+    "Embedder": "embedder",
+    "EmbedReport": "files",
+    "embed_files": "files",
+    "Progress": "progress",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -21,23 +21,24 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from elmokit.devices import find_device, is_out_of_memory
+from elmokit.devices import find_device
+from elmokit.embed.batches import embed_batch
+from elmokit.embed.documents import Document, make_document, split_text
 from elmokit.embed.inputs import Vectors, check_sentences, describe, find_vectors
 from elmokit.embed.layers import (
     Layers,
     Pooling,
     check_layers,
     check_pooling,
-    choose_layers,
     compute_cosines,
     pool_words,
     scale_to_unit_length,
 )
 from elmokit.engines.precision import PrecisionName, check_precision
-from elmokit.errors import EngineError, InputError
+from elmokit.errors import InputError
 from elmokit.model import Elmo
 from elmokit.nn.bilm import BilmState
-from elmokit.nn.packing import NUM_BOUNDARIES, join_directions
+from elmokit.nn.packing import NUM_BOUNDARIES
 from elmokit.reading.batching import (
     CARRY_BATCH_SIZE,
     batch_by_length,
@@ -318,6 +319,44 @@ class Embedder:
             vectors = scale_to_unit_length(vectors)
         return self._make_tensor(vectors) if as_tensor else vectors
 
+    @overload
+    def read(self, texts: str, *, layers: Layers = ..., progress: bool = ...) -> Document: ...
+
+    @overload
+    def read(self, texts: Iterable[Sentence], *, layers: Layers = ..., progress: bool = ...) -> list[Document]: ...
+
+    def read(
+        self, texts: str | Iterable[Sentence], *, layers: Layers = "average", progress: bool = False
+    ) -> Document | list[Document]:
+        """Words, their places and their vectors, for texts of any number of sentences.
+
+        The segmenter splits each text into sentences, and each sentence is read alone: a `Document` has the vectors
+        that `embed` gives its sentences.
+
+        Arguments:
+            texts: each a string, or a list of words, which is one sentence and has no places. A string in place of
+                the list is one text.
+            layers: as for `embed`.
+            progress: as for `embed`.
+
+        Returns:
+            One `Document` per text; for a single string that alone.
+        """
+        layers = self._check(texts, layers, None)
+        listed = [texts] if isinstance(texts, str) else list(texts)
+        drafts = [
+            split_text(text, self.segmenter, name=f"text {place}", takes_rows=self._takes_rows)
+            for place, text in enumerate(listed)
+        ]
+        sentences = [words for split, _ in drafts for words in split]
+        arrays = iter(self.embed(sentences, layers=layers, progress=progress))
+        empty = np.zeros((self.num_layers, 0, self.dim) if layers == "all" else (0, self.dim), np.float32)
+        documents = []
+        for text, (split, spans) in zip(listed, drafts, strict=True):
+            vectors = np.concatenate([empty, *(next(arrays) for _ in split)], axis=-2)
+            documents.append(make_document(text, split, spans, vectors))
+        return documents[0] if isinstance(texts, str) else documents
+
     def similarity(
         self,
         first: str | Iterable[Sentence] | Vectors,
@@ -362,7 +401,8 @@ class Embedder:
             lengths = [len(words) + NUM_BOUNDARIES for words in sentences]
             batches = batch_by_length(lengths, budget=budget, batch_size=batch_size)
         for places in batches:
-            arrays, after = self._embed_batch([sentences[p] for p in places], layers, self._start_state(len(places)))
+            chosen, start = [sentences[p] for p in places], self._start_state(len(places))
+            arrays, after = embed_batch(self._encoder, chosen, layers, start)
             if self.state == "carry":
                 waiting = None if self.carried_state is None else self.carried_state.split(len(places))[1]
                 self.carried_state = after if waiting is None else after.join(waiting)
@@ -390,10 +430,12 @@ class Embedder:
             raise InputError(f"batch_size is {batch_size}: expected 1 or more sentences, or None")
         return check_layers(layers, self.num_layers)
 
+    @property
+    def _takes_rows(self) -> bool:
+        return self.elmo.config.characters is None  # a word-input model with a vocabulary refuses row numbers itself
+
     def _split(self, sentence: Sentence, place: int) -> Sequence[Token]:
-        # A word-input model with a vocabulary refuses row numbers itself.
-        takes_rows = self.elmo.config.characters is None
-        return split_sentence(sentence, self.segmenter, name=f"sentence {place}", takes_rows=takes_rows)
+        return split_sentence(sentence, self.segmenter, name=f"sentence {place}", takes_rows=self._takes_rows)
 
     def _stream(self, sentences: Iterable[Sentence], layers: Layers, batch_size: int | None) -> Iterator[np.ndarray]:
         words = (self._split(sentence, place) for place, sentence in enumerate(sentences))
@@ -415,51 +457,6 @@ class Embedder:
             if bar is not None:
                 bar.update(len(places))
         return [found[place] for place in range(len(sentences))]
-
-    def _embed_batch(
-        self, sentences: Sequence[Sequence[Token]], layers: Layers, state: BilmState | None
-    ) -> tuple[list[np.ndarray], BilmState]:
-        """One batch, or its two halves when the memory does not hold it; rows do not see each other, so both agree."""
-        try:
-            with self._encoder.spare_threads():
-                return self._read(sentences, layers, state)
-        except (MemoryError, RuntimeError) as problem:
-            if not is_out_of_memory(problem):
-                raise
-            reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
-        # Only here, past the `except`, are the tensors of the failed attempt free.
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
-        if len(sentences) == 1:
-            raise EngineError(
-                f"out of memory on {self.device} with a single sentence of {len(sentences[0])} words ({reason}): "
-                "split the sentence, or compute where there is more memory"
-            )
-        half = len(sentences) // 2
-        first, second = (None, None) if state is None else state.split(half)
-        first_arrays, first_after = self._embed_batch(sentences[:half], layers, first)
-        second_arrays, second_after = self._embed_batch(sentences[half:], layers, second)
-        return first_arrays + second_arrays, first_after.join(second_after)
-
-    @torch.inference_mode()
-    def _read(
-        self, sentences: Sequence[Sequence[Token]], layers: Layers, state: BilmState | None
-    ) -> tuple[list[np.ndarray], BilmState]:
-        """The arrays of a batch and the state after each of its rows; a sentence may be without words."""
-        text = self._encoder.encode(sentences)
-        reading = self.elmo.bilm.read(text, state=state)
-        # Layers are chosen while each direction lies apart: what nobody asked for is never put together.
-        mix = self.elmo.stored_mix if layers == "mix" else None
-        halves = [choose_layers(half, layers, mix=mix) for half in zip(*reading.layers, strict=True)]
-        chosen = [
-            join_directions(pair, reading.positions_2N, len(text.words_T)).cpu().numpy()
-            for pair in zip(*halves, strict=True)
-        ]
-        # Copies, so that keeping one sentence does not keep its whole batch in memory.
-        spans = zip((text.starts_B + 1).tolist(), (text.starts_B + text.lengths_B - 1).tolist(), strict=True)
-        if layers == "all":
-            return [np.stack([layer_ND[start:end] for layer_ND in chosen]) for start, end in spans], reading.state
-        return [chosen[0][start:end].copy() for start, end in spans], reading.state
 
     def _make_tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self.device)
