@@ -4,11 +4,11 @@ BIN := .venv/bin
 # One torch thread per test worker: two workers on two cores would otherwise fight over them.
 WORKERS ?= 2
 
-.PHONY: help demo test lint types layers suite docs bench clean
+.PHONY: help demo test lint types layers suite test-pythons docs bench clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 # torch comes first and pinned: asked for by name it is the tested build, and nothing later replaces it.
 .venv/installed: pyproject.toml constraints.txt
@@ -34,6 +34,10 @@ layers: .venv/installed ## the one-way rule between modules (import-linter)
 
 suite: .venv/installed ## tests with coverage
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --cov --cov-report=term -q
+
+# Not a part of `test`: each Python takes minutes and, with the CUDA build of torch, 5 GB while it runs.
+test-pythons: ## the installed wheel on python3.10 to python3.14, where found, or on those of PYTHONS="PATH ..."
+	$(PYTHON) tests/pythons.py $(PYTHONS)
 
 docs: .venv/installed ## the documentation as HTML, in docs/_build
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'

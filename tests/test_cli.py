@@ -59,6 +59,20 @@ def test_every_command_has_help_with_an_example(command, capsys):
     assert f"elmo {command} " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("arguments", [["embed"], ["train"], ["train", "--recipe", "tiny_cpu"], ["probe", "wic"]])
+@pytest.mark.parametrize("mode", [["-OO"], ["-W", "error"]])
+def test_help_is_the_same_without_docstrings_and_without_warnings(arguments, mode):
+    """Python 3.13 removes the indentation of docstrings, `-OO` the docstrings themselves."""
+    shown = [
+        subprocess.run(
+            [sys.executable, *options, "-m", "elmokit", *arguments, "--help"], capture_output=True, text=True
+        )
+        for options in ([], mode)
+    ]
+    assert [(done.returncode, done.stderr) for done in shown] == [(0, "")] * 2
+    assert shown[0].stdout == shown[1].stdout
+
+
 def test_no_arguments_show_the_help(capsys):
     assert main([]) == 0
     assert "elmo compare" in capsys.readouterr().out

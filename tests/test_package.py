@@ -6,12 +6,15 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import import_module
-from importlib.metadata import metadata
+from importlib.metadata import PackageNotFoundError, metadata, requires
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import elmokit
 
@@ -99,6 +102,7 @@ def test_import_neither_seeds_nor_chooses_a_device():
     assert in_a_fresh_python(code).split() == ["True", "cpu", "torch.float32"]
 
 
+@pytest.mark.skipif(ROOT not in Path(elmokit.__file__).parents, reason="an installed package is tested")
 def test_a_checkout_that_is_not_installed_has_a_version():
     code = "import importlib.metadata as m; m.distribution = lambda name: m.Distribution.from_name('no such package'); "
     assert in_a_fresh_python(code + "import elmokit; print(elmokit.__version__)").strip() == elmokit.__version__
@@ -111,12 +115,59 @@ def test_versions_agree():
     assert citation["references"][0]["doi"] == "10.18653/v1/N18-1202"
 
 
-def test_constraints_pin_every_dependency_exactly():
+def read_pins() -> list[Requirement]:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    pins = [line for line in lines if line and not line.startswith("#")]
-    assert all(pin.count("==") == 1 for pin in pins)
-    pinned = {pin.split("==")[0].lower().replace("_", "-") for pin in pins}
-    for needed in metadata("elmokit").get_all("Requires-Dist") or []:
-        name = needed.split(">=")[0].split("[")[0].strip().lower().replace("_", "-")
-        if "extra ==" not in needed or "extra == 'test'" in needed or "extra == 'docs'" in needed:
+    return [Requirement(line) for line in lines if line and not line.startswith("#")]
+
+
+def needs_of(requirement: Requirement) -> Iterator[Requirement]:
+    """What an installed package and its extras need here; nothing of a package that is not installed."""
+    try:
+        needed = [Requirement(line) for line in requires(requirement.name) or []]
+    except PackageNotFoundError:
+        return
+    for extra in ("", *requirement.extras):
+        yield from (one for one in needed if one.marker is None or one.marker.evaluate({"extra": extra}))
+
+
+def test_constraints_pin_every_dependency_exactly():
+    pins = read_pins()
+    assert all([specifier.operator for specifier in pin.specifier] == ["=="] for pin in pins)
+    pinned = {canonicalize_name(pin.name) for pin in pins if pin.marker is None or pin.marker.evaluate()}
+    for needed in map(Requirement, requires("elmokit") or []):
+        if any(needed.marker is None or needed.marker.evaluate({"extra": extra}) for extra in ("test", "docs")):
+            assert canonicalize_name(needed.name) in pinned, f"{needed.name} is not pinned in constraints.txt"
+
+
+def test_constraints_pin_what_the_dependencies_need():
+    pinned = {canonicalize_name(pin.name) for pin in read_pins()}
+    ahead, seen = [Requirement("elmokit[test]")], set()
+    while ahead:
+        for needed in needs_of(ahead.pop()):
+            name = canonicalize_name(needed.name)
+            if (name, *needed.extras) in seen or name.startswith(("nvidia-", "cuda-")):  # which torch itself pins
+                continue
+            seen.add((name, *needed.extras))
+            ahead.append(needed)
             assert name in pinned, f"{name} is not pinned in constraints.txt"
+    assert len(seen) > 20
+
+
+def test_constraints_have_one_version_for_each_python():
+    lines = {}
+    for pin in read_pins():
+        lines.setdefault(canonicalize_name(pin.name), []).append(pin)
+    for version in versions_of_python():
+        for name, pins in lines.items():
+            held = [pin for pin in pins if pin.marker is None or pin.marker.evaluate({"python_version": version})]
+            assert len(held) == 1 or len(pins) == 1, f"{name} has {len(held)} versions for Python {version}"
+
+
+def versions_of_python() -> list[str]:
+    classifiers = metadata("elmokit").get_all("Classifier") or []
+    return [text.rpartition(" ")[2] for text in classifiers if re.search(r":: 3\.\d+$", text)]
+
+
+def test_this_python_is_one_of_those_that_the_metadata_names():
+    assert "{}.{}".format(*sys.version_info) in versions_of_python()
+    assert metadata("elmokit")["Requires-Python"] == f">={versions_of_python()[0]}"

@@ -7,8 +7,10 @@ torch is imported only by a subcommand that runs, so `elmo --help` answers at on
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
+import inspect
 import io
 import os
 import re
@@ -122,12 +124,21 @@ def _parse_one_of(commands: dict[str, type[Command]], arguments: Sequence[str], 
     try:
         with contextlib.redirect_stderr(complaint):
             kind = commands[name].suited_to(rest)
-            return tyro.cli(kind, prog=f"{program} {name}", args=rest, config=(tyro.conf.FlagCreatePairsOff,))
+            config, description = (tyro.conf.FlagCreatePairsOff,), _read_docstring(commands[name])
+            return tyro.cli(kind, prog=f"{program} {name}", args=rest, config=config, description=description)
     except SystemExit as stop:
         if not stop.code:
             return 0  # --help was asked for and printed
         warn(f"{_one_line(complaint.getvalue())}; see {program} {name} --help")
         return BAD_INPUT
+
+
+def _read_docstring(kind: type[Command]) -> str | None:
+    """What explains a command; for `python -OO`, which has no docstrings, from the source."""
+    if sys.flags.optimize < 2:
+        return inspect.getdoc(kind)
+    (definition,) = ast.parse(inspect.getsource(kind)).body
+    return ast.get_docstring(definition) if isinstance(definition, ast.ClassDef) else None
 
 
 def _run(command: Command) -> int:
