@@ -97,6 +97,40 @@ def test_bad_arguments_are_one_line_and_exit_code_2(arguments, complaint, capsys
     assert "--help" in line
 
 
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["embd", "corpus.txt"], "found 'embd'; did you mean embed? see elmo --help"),
+        (["--versoin"], "did you mean --version?"),
+        (["task", "predit"], "did you mean predict?"),
+        (["probe", "word"], "did you mean words?"),
+        (
+            ["embed", "x", "-o", "y", "--laers", "top"],
+            "no option --laers; did you mean --layers? see elmo embed --help",
+        ),
+        (["train", "x", "-o", "y", "--droput", "0.1"], "no option --droput; did you mean --dropout?"),
+        (["train", "x", "-o", "y", "--recipe", "tiny-cpu"], "did you mean tiny_cpu?"),
+        (["task", "train", "tags", "--train", "x", "--dev", "x", "-o", "y"], "did you mean tag?"),
+        (["embed", "x", "-o", "y", "--state", "zer"], "--state is 'zer': use one of"),
+        (["embed", "x", "-o", "y", "--dtype", "float64"], "--dtype is 'float64': use one of float16, float32;"),
+        (["embed", "x", "-o", "y", "--batch-size", "many"], "--batch-size is 'many': expected a whole number;"),
+        (["train", "x", "-o", "y", "--minutes", "many"], "--minutes is 'many': expected a number;"),
+        (["predict", "The", "river"], "'river' is one argument too many: put text with spaces in quotes"),
+        (["info", "en_small"], "did you mean en-small?"),
+    ],
+)
+def test_a_mistyped_name_is_told_its_nearest(arguments, complaint, capsys):
+    assert main(arguments) == 2
+    assert complaint in one_line_of(capsys)
+
+
+def test_a_mistyped_layer_is_told_its_nearest(random_model, tmp_path, capsys):
+    (tmp_path / "in.txt").write_text("bank\n", encoding="utf-8")
+    asked = ["embed", str(tmp_path / "in.txt"), "-o", str(tmp_path / "out.npy"), "--model", str(random_model)]
+    assert main([*asked, "--layers", "tpo"]) == 2
+    assert "did you mean top?" in one_line_of(capsys)
+
+
 def test_without_a_model_the_bundled_one_is_used(capsys):
     assert main(["compare", "bank", RIVER, MONEY]) == 0
     assert "layer 2" in capsys.readouterr().out

@@ -32,7 +32,7 @@ from elmokit.commands.probe import PROBE_SUMMARY, PROBES
 from elmokit.commands.task import TASK_COMMANDS, TASK_SUMMARY
 from elmokit.commands.train import Train
 from elmokit.devices import is_out_of_memory
-from elmokit.errors import ElmoError
+from elmokit.errors import ElmoError, suggest
 
 __all__ = ["main", "parse_arguments"]
 
@@ -118,7 +118,8 @@ def _parse_one_of(commands: dict[str, type[Command]], arguments: Sequence[str], 
     name, *rest = arguments
     if name not in commands:
         known = [*commands, *GROUPS] if commands is COMMANDS else commands
-        warn(f"expected a command, one of {', '.join(known)}, found {name!r}; see {program} --help")
+        near = suggest(name, [*known, "--version", "--help"])
+        warn(f"expected a command, one of {', '.join(known)}, found {name!r}{near or ';'} see {program} --help")
         return BAD_INPUT
     complaint = io.StringIO()
     try:
@@ -129,7 +130,8 @@ def _parse_one_of(commands: dict[str, type[Command]], arguments: Sequence[str], 
     except SystemExit as stop:
         if not stop.code:
             return 0  # --help was asked for and printed
-        warn(f"{_one_line(complaint.getvalue())}; see {program} {name} --help")
+        line = _one_line(complaint.getvalue())
+        warn(f"{line}{'' if line.endswith('?') else ';'} see {program} {name} --help")
         return BAD_INPUT
 
 
@@ -183,9 +185,21 @@ def _in_options(text: str, command: Command) -> str:
 
 
 def _one_line(box: str) -> str:
-    """The text of the box that tyro draws around a complaint about arguments, without frame, title and advice."""
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in box.splitlines()]
-    lines = [line.strip("│ ") for line in lines if line.startswith("│") and not line.startswith("│ ──")]
-    text = " ".join(line for line in lines if line)
+    """The box that tyro draws around a complaint about arguments, as one sentence in our words."""
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip("│| ") for line in box.splitlines()]
+    # The first line is a title, lines of dashes divide; where there are no box characters, dashes are the frame too.
+    text = " ".join(line for line in lines[1:] if line and not re.fullmatch(r"[-─╭╮╰╯+]+", line))
+    if found := re.search(r"Unrecognized options: (.*?)(?= For full| Perhaps| Arguments similar|$)", text):
+        given = found[1].split(", ")
+        unknown = next((word for word in given if word.startswith("-")), given[0])
+        near = re.search(rf"(?:Perhaps you meant:|Arguments similar to {re.escape(unknown)}:)\s+(--[\w.-]+)", text)
+        if not unknown.startswith("-"):
+            return f"{unknown!r} is one argument too many: put text with spaces in quotes"
+        return f"there is no option {unknown}" + (f"; did you mean {near[1]}?" if near else "")
+    if found := re.search(r"invalid choice '(.*?)' for argument '(.*?)'\. Expected one of \((.*?)\)", text):
+        known = [name for name in sorted(re.findall(r"'(.*?)'", found[3])) if name != "None"]
+        return f"{found[2]} is {found[1]!r}: use one of {', '.join(known)}{suggest(found[1], known)}"
+    if found := re.search(r"Error parsing (--\S+): .*?(INT|FLOAT)\b.*?\['(.*?)'\]", text):
+        return f"{found[1]} is {found[3]!r}: expected a {'whole ' if found[2] == 'INT' else ''}number"
     complaint = re.split(r"For full helptext|Perhaps you meant|Argument helptext", text)[0].strip().rstrip(".")
     return complaint or " ".join(box.split())

@@ -11,8 +11,14 @@
     └── MissingExtra          a framework that is not installed (says the command)
 
 Each message says what was expected, what came, and what to do. All but `OutputError`, `TrainingError`
-and `MissingExtra` are also `ValueError`s, so code that never heard of elmokit still catches them.
+and `MissingExtra` are also `ValueError`s, so code that never heard of elmokit still catches them. A message about an
+unknown name ends with the known one that `suggest` finds nearest.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 __all__ = [
     "CheckpointError",
@@ -24,6 +30,7 @@ __all__ = [
     "MissingExtra",
     "OutputError",
     "TrainingError",
+    "suggest",
 ]
 
 
@@ -61,3 +68,17 @@ class EngineError(ElmoError, ValueError):
 
 class MissingExtra(ElmoError, ImportError):
     """A framework that is not installed; the message holds the command that installs it."""
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the nearest known one, or nothing.
+
+    Example:
+        >>> suggest("en_small", ["en-small", "de-small"])
+        '; did you mean en-small?'
+        >>> suggest("bert", ["en-small"])
+        ''
+    """
+    by_folded = {each.casefold(): each for each in known}
+    near = get_close_matches(name.casefold(), by_folded, n=1)
+    return f"; did you mean {by_folded[near[0]]}?" if near else ""

@@ -95,6 +95,14 @@ def test_text_that_is_not_utf8_is_refused_with_its_place(tmp_path):
         texts(path)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf16_gets_the_right_advice(encoding, tmp_path):
+    mark = "" if encoding == "utf-16" else "\ufeff"
+    path = written(tmp_path, f"{mark}fine\n".encode(encoding))
+    with pytest.raises(InputError, match=r"in\.txt:1: .* looks like UTF-16: .* iconv -f utf-16 -t utf-8"):
+        texts(path)
+
+
 def test_inputs_that_cannot_be_read_are_refused_at_once(tmp_path):
     with pytest.raises(InputError, match="does not exist"):
         LineReader([tmp_path / "missing.txt"])

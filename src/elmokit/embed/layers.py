@@ -16,7 +16,7 @@ from typing import Literal, get_args
 import numpy as np
 from torch import Tensor
 
-from elmokit.errors import InputError, LayerError
+from elmokit.errors import InputError, LayerError, suggest
 from elmokit.nn.scalar_mix import ScalarMix
 
 __all__ = [
@@ -46,8 +46,8 @@ def check_layers(layers: Layers, num_layers: int) -> Layers:
     if isinstance(layers, str):
         if layers in NAMED_LAYERS:
             return layers
-        names = ", ".join(f'"{name}"' for name in NAMED_LAYERS)
-        raise LayerError(f"asked for layers={layers!r}: use {names}, or a layer number 0–{num_layers - 1}")
+        names, near = ", ".join(f'"{name}"' for name in NAMED_LAYERS), suggest(layers, NAMED_LAYERS)
+        raise LayerError(f"asked for layers={layers!r}: use {names}, or a layer number 0–{num_layers - 1}{near}")
     try:
         number = operator.index(layers)
     except TypeError:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from elmokit.errors import CheckpointError
+from elmokit.errors import CheckpointError, suggest
 from elmokit.io.allennlp import looks_like_allennlp
 from elmokit.io.archive import MODEL_FILES, unpack
 from elmokit.io.manylangs import looks_like_manylangs
@@ -86,9 +86,10 @@ def _find_path(text: str) -> Path | None:
 
 
 def _fetch_from_hub(text: str, *, softmax: bool) -> Path:
+    near = suggest(text, bundled_names())
     tried = f"{text}: no bundled model, folder or .zip has this name here"
     if HUB_ID.fullmatch(text) is None or text.lower().endswith(MODEL_FILES + (".zip",)):
-        raise CheckpointError(f"{tried}, and it is no hub id (owner/name); {_explain_sources()}")
+        raise CheckpointError(f"{tried}, and it is no hub id (owner/name); {_explain_sources()}{near}")
     from huggingface_hub import snapshot_download
 
     try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from elmokit.config import ElmoConfig
-from elmokit.errors import ConfigError
+from elmokit.errors import ConfigError, suggest
 
 __all__ = ["RECIPES", "TrainConfig", "bilm_tf", "medium", "original", "recipe_named", "small", "tiny_cpu"]
 
@@ -227,7 +227,7 @@ RECIPES = {"tiny_cpu": tiny_cpu, "small": small, "medium": medium, "original": o
 def recipe_named(name: str) -> TrainConfig:
     """The recipe of that name; an unknown one is an error that lists the known."""
     if name not in RECIPES:
-        raise ConfigError(f"no recipe is called {name!r}: use one of {', '.join(RECIPES)}")
+        raise ConfigError(f"no recipe is called {name!r}: use one of {', '.join(RECIPES)}{suggest(name, RECIPES)}")
     return RECIPES[name]()
 
 

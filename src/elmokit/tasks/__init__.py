@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from elmokit.errors import InputError
+from elmokit.errors import InputError, suggest
 
 if TYPE_CHECKING:
     from elmokit.tasks.base import TaskModel
@@ -34,5 +34,5 @@ def find_task(name: str) -> type[TaskModel]:
         'tag'
     """
     if name not in TASKS:
-        raise InputError(f"expected a task, one of {', '.join(TASKS)}, found {name!r}")
+        raise InputError(f"expected a task, one of {', '.join(TASKS)}, found {name!r}{suggest(name, TASKS)}")
     return import_module(f"elmokit.tasks.{name}").TASK

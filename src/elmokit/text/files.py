@@ -30,6 +30,7 @@ __all__ = [
     "Line",
     "LineReader",
     "TextBlock",
+    "explain_encoding",
     "find_files",
     "measure_files",
     "open_text",
@@ -39,6 +40,7 @@ __all__ = [
 
 STANDARD_INPUT = "-"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 ARROW_CODECS = {".bz2": "bz2", ".gz": "gzip", ".zst": "zstd", ".lz4": "lz4"}
 BLOCK_BYTES = 1 << 20
 LONGEST_LINE = 16 << 20  # bytes; in a block, a longer line is cut at a space, or else between two characters
@@ -63,8 +65,15 @@ class Line(NamedTuple):
         except UnicodeDecodeError as problem:
             raise InputError(
                 f"{self.place}: expected UTF-8, found the byte 0x{self.raw[problem.start]:02x} at byte {problem.start} "
-                "of the line: convert the file first, e.g. with iconv -f latin1 -t utf-8"
+                f"of the line{explain_encoding(self.raw)}"
             ) from None
+
+
+def explain_encoding(head: bytes) -> str:
+    """The end of a message about bytes that are no UTF-8: what they may be, and how to convert them."""
+    if head.startswith(UTF16_MARKS):
+        return ", which looks like UTF-16: convert the file first, e.g. with iconv -f utf-16 -t utf-8"
+    return ": convert the file first, e.g. with iconv -f latin1 -t utf-8"
 
 
 class LineReader:

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from elmokit.errors import InputError
-from elmokit.text.files import TextBlock
+from elmokit.text.files import TextBlock, explain_encoding
 from elmokit.text.segmenters import Segmenter
 
 __all__ = ["SegmentedBlock", "Segmenting", "segment_blocks", "serve"]
@@ -99,10 +99,8 @@ def _unpack(block: TextBlock, answer: _Answer) -> SegmentedBlock:
     """The answer as a segmented block; its problem as an error that names the file, the line and the byte."""
     if answer.bad_byte is not None:
         line, byte = block.first_line + block.data.count(b"\n", 0, answer.bad_byte), block.offset + answer.bad_byte
-        raise InputError(
-            f"{block.source}: expected UTF-8, but line {line} (byte {byte} of the text) is not; "
-            "convert the file first, e.g. with iconv -f latin1 -t utf-8"
-        )
+        advice = explain_encoding(block.data if block.offset == 0 else b"")
+        raise InputError(f"{block.source}: expected UTF-8, but line {line} (byte {byte} of the text) is not{advice}")
     if answer.problem is not None:
         last_line = block.first_line + block.data.removesuffix(b"\n").count(b"\n")
         raise InputError(f"{block.source}: lines {block.first_line} to {last_line}: {answer.problem}")
