@@ -63,6 +63,11 @@ def test_a_segmenter_of_ones_own_places_the_words(elmo):
     assert (document.words, document.spans, document.sentences) == (["a", "b"], [(0, 1), (1, 2)], [(0, 1), (1, 2)])
 
 
+def test_a_sentence_without_words_is_none(elmo):
+    embedder = Embedder(elmo, segmenter=lambda text: [[Word(word, 0, 1) for word in text.split()], []])
+    assert (embedder.read("").sentences, embedder.read("a").sentences) == ([], [(0, 1)])
+
+
 def test_texts_may_be_any_iterable_and_progress_is_shown(elmo, capsys):
     assert len(Embedder(elmo).read((text for text in TEXTS), progress=True)) == len(TEXTS)
     assert "6/6" in capsys.readouterr().err  # sentences

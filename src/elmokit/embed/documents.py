@@ -50,7 +50,7 @@ def split_text(
 ) -> tuple[list[Sequence[Token]], list[tuple[int, int]] | None]:
     """The words of each sentence of a text, and the spans of all words; arguments are those of `split_sentence`."""
     if isinstance(text, str):
-        found = segmenter(text)
+        found = [sentence for sentence in segmenter(text) if sentence]  # some segmenters find one in no text
         spans = [(word.start, word.end) for sentence in found for word in sentence]
         return [[word.text for word in sentence] for sentence in found], spans
     words = split_sentence(text, segmenter, name=name, takes_rows=takes_rows)
