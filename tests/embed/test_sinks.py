@@ -51,7 +51,8 @@ def read_hdf5(path, num_layers):
     with h5py.File(path) as file:
         arrays = [file[str(row)][...].astype(np.float32) for row in range(len(file) - 1)]
         lines = [int(file[str(row)].attrs.get("line", row)) for row in range(len(arrays))]
-    return lines, None, arrays
+        words = [json.loads(file[str(row)].attrs["words"]) for row in range(len(arrays))]
+    return lines, words, arrays
 
 
 def read_npy(path, num_layers):
@@ -59,9 +60,10 @@ def read_npy(path, num_layers):
     assert isinstance(vectors, np.memmap)
     rows = [np.asarray(vectors[a:b], np.float32) for a, b in zip(offsets, offsets[1:], strict=False)]
     lines = path.with_name("out.lines.npy")
+    words = path.with_name("out.words.jsonl").read_text("utf-8").split("\n")[:-1]
     return (
         np.load(lines).tolist() if lines.exists() else list(range(len(rows))),
-        None,
+        [json.loads(row) for row in words],
         (rows if num_layers is None else [row.swapaxes(0, 1) for row in rows]),
     )
 
@@ -87,9 +89,8 @@ def test_every_format_gives_back_what_the_embedder_says(tmp_path, embedder, name
     for array, other in zip(arrays, expected, strict=True):
         assert array.shape == other.shape
         np.testing.assert_allclose(array, other.astype(dtype), atol=1e-5 if dtype == "float32" else 2e-3)
-    if words is not None:
-        assert [len(row) for row in words] == [array.shape[-2] for array in expected]
-        assert words[0] == ["The", "bank", "of", "the", "river", "."]
+    assert [len(row) for row in words] == [array.shape[-2] for array in expected]
+    assert words[0] == ["The", "bank", "of", "the", "river", "."]
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -125,6 +126,15 @@ def test_hdf5_has_the_layout_of_allennlp(tmp_path, embedder):
         assert file["sentence_to_index"].shape == (1,)
         index = json.loads(file["sentence_to_index"][0])
     assert index == {"The bank of the river.": "4", "": "1", "She said “no”. He left!": "2", "x": "3"}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_odd_words_come_back(tmp_path, embedder, name):
+    rows = [["a\0b", "\u2028", '"', "\\", "北京", "e\u0301", "😀"], ["x" * 50] * 5000]  # the second beyond 64 KB
+    (tmp_path / "in.txt").write_text("\n".join(map(" ".join, rows)) + "\n", encoding="utf-8")
+    output = tmp_path / f"out{SUFFIXES[name]}"
+    embed_files(tmp_path / "in.txt", output, embedder=embedder, tokenised=True)
+    assert READERS[name](output, None)[1] == [[w for w in row if w.strip()] for row in rows]
 
 
 def test_defaults_of_the_formats():

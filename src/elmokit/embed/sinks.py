@@ -1,8 +1,8 @@
 """The files that a job can make: finished parts in, one complete output out.
 
     parquet   `line`, `words` and `vectors` of each row; one row group per part
-    hdf5      AllenNLP's layout: one dataset per row, and `sentence_to_index`
-    npy       all word vectors in one array, and where each row starts
+    hdf5      AllenNLP's layout: one dataset per row, and `sentence_to_index`; words are attributes
+    npy       all word vectors in one array, and beside it where each row starts and its words
     jsonl     one JSON object per row
 
 A sink is a function: it writes its files under their final names into an empty folder, holding one part at a time, and
@@ -152,6 +152,7 @@ def _cut_in_pieces(column: pa.Array) -> pa.ChunkedArray:
 
 # HDF5, as `allennlp elmo in.txt out.hdf5` wrote it, for the tools that read it. One dataset per row, named by the row's
 # number from 0: (words, dim), or (layers, words, dim) with all layers; a blank line has no words and keeps its place.
+# The attribute `words` of a dataset is a JSON list of the words of its row, in the order of the vectors.
 # `sentence_to_index` is one string of JSON from the text of a row to its number (as a string; of equal texts the last
 # wins): the one thing here that grows with the input, as the layout demands. When lines are split a row is a sentence,
 # and the attribute `line` of its dataset says which line it is from. What made the file stands in the attributes of the
@@ -165,9 +166,10 @@ def _write_hdf5(parts: Sequence[Part], folder: Path, name: str, contents: Conten
         index: dict[str, str] = {}
         row = 0
         for part in parts:
-            for line, text, _, vectors in part.rows():
+            for line, text, words, vectors in part.rows():
                 values = vectors if contents.num_layers is None else np.ascontiguousarray(vectors.swapaxes(0, 1))
                 dataset = file.create_dataset(str(row), data=values, track_times=False)
+                dataset.attrs["words"] = _format_words(words)
                 if contents.split:
                     dataset.attrs["line"] = line
                 index[text] = str(row)
@@ -179,8 +181,9 @@ def _write_hdf5(parts: Sequence[Part], folder: Path, name: str, contents: Conten
 
 
 # Plain numpy, to be mapped into memory. `out.npy` is (words, dim), or (words, layers, dim) with all layers;
-# `out.offsets.npy` is int64 (rows + 1): row r has the words `offsets[r]` to `offsets[r + 1]`. When lines are split,
-# `out.lines.npy` int64 (rows) has the line of each row, from 0.
+# `out.offsets.npy` is int64 (rows + 1): row r has the words `offsets[r]` to `offsets[r + 1]`; line r of
+# `out.words.jsonl` is the JSON list of them. When lines are split, `out.lines.npy` int64 (rows) has the line of each
+# row, from 0.
 #
 #     vectors, offsets = np.load("out.npy", mmap_mode="r"), np.load("out.offsets.npy")
 #     row = vectors[offsets[7] : offsets[8]]
@@ -188,7 +191,7 @@ def _write_hdf5(parts: Sequence[Part], folder: Path, name: str, contents: Conten
 
 def _name_npy_companions(name: str, split: bool) -> list[str]:
     stem = name.removesuffix(".npy")
-    return [f"{stem}.{companion}.npy" for companion in (("offsets", "lines") if split else ("offsets",))]
+    return [f"{stem}.words.jsonl", f"{stem}.offsets.npy", *([f"{stem}.lines.npy"] if split else [])]
 
 
 def _write_npy(parts: Sequence[Part], folder: Path, name: str, contents: Contents) -> None:
@@ -197,7 +200,11 @@ def _write_npy(parts: Sequence[Part], folder: Path, name: str, contents: Content
     offsets = np.zeros(num_rows + 1, np.int64)
     lines = np.zeros(num_rows, np.int64)
     row = 0
-    with (folder / name).open("wb") as file:
+    words_name, *array_names = _name_npy_companions(name, contents.split)
+    with (
+        (folder / name).open("wb") as file,
+        (folder / words_name).open("w", encoding="utf-8", newline="\n") as words_file,
+    ):
         header = {
             "descr": np.dtype(contents.dtype).newbyteorder("<").str,
             "fortran_order": False,
@@ -206,12 +213,13 @@ def _write_npy(parts: Sequence[Part], folder: Path, name: str, contents: Content
         np.lib.format.write_array_header_2_0(file, header)
         for part in parts:
             file.write(part.array("vectors").reshape(-1).view(np.uint8).data)
+            words_file.writelines(f"{_format_words(words)}\n" for _, _, words, _ in part.rows())
             rows = part.header["num_rows"]
             offsets[row + 1 : row + rows + 1] = offsets[row] + part.array("offsets")[1:]
             lines[row : row + rows] = part.array("lines")
             row += rows
-    for companion, array in zip(_name_npy_companions(name, contents.split), (offsets, lines), strict=False):
-        np.save(folder / companion, array)
+    for array_name, array in zip(array_names, (offsets, lines), strict=False):
+        np.save(folder / array_name, array)
 
 
 # JSON lines: `{"line": 0, "words": ["The", …], "vectors": [[0.12, …], …]}` in UTF-8. With all layers, `layer_0`,
@@ -231,7 +239,11 @@ def _write_jsonl(parts: Sequence[Part], folder: Path, name: str, contents: Conte
                     f'"{column}": [{",".join(_format_vectors(vectors_WD, pattern))}]'
                     for column, vectors_WD in zip(contents.columns, contents.split_columns(vectors), strict=True)
                 )
-                file.write(f'{{"line": {line}, "words": {json.dumps(words, ensure_ascii=False)}, {columns}}}\n')
+                file.write(f'{{"line": {line}, "words": {_format_words(words)}, {columns}}}\n')
+
+
+def _format_words(words: list[str]) -> str:
+    return json.dumps(words, ensure_ascii=False)
 
 
 def _format_vectors(vectors_WD: np.ndarray, pattern: str) -> list[str]:
