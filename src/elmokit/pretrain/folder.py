@@ -39,7 +39,7 @@ def check_texts(texts: Texts, held_out: Texts, folder: Path) -> None:
     for sources, corpus in ((texts, find_corpus(texts, folder)), (held_out, folder / "held-out")):
         if sources and not (corpus / "corpus.json").is_file():
             find_files(list(sources))
-    if {"-"} <= set(map(os.fspath, texts)) & set(map(os.fspath, held_out)):
+    if "-" in texts and "-" in held_out:
         raise ConfigError("standard input (-) is named as text and as held-out text: it can be read only once")
 
 
