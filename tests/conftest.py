@@ -43,6 +43,16 @@ def renames_as_on_windows() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def no_waits() -> Iterator[None]:
+    """Commands do not say what they wait for: how long that is depends on what else the machine does."""
+    from elmokit.waits import show_waits
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("elmokit.cli.show_waits", lambda *, is_quiet: show_waits(is_quiet=True))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
     """More threads than free cores wait for each other, and tests run side by side."""
     import torch

@@ -33,6 +33,7 @@ from elmokit.commands.task import TASK_COMMANDS, TASK_SUMMARY
 from elmokit.commands.train import Train
 from elmokit.devices import is_out_of_memory
 from elmokit.errors import ElmoError, suggest
+from elmokit.waits import show_waits
 
 __all__ = ["main", "parse_arguments"]
 
@@ -145,7 +146,8 @@ def _read_docstring(kind: type[Command]) -> str | None:
 
 def _run(command: Command) -> int:
     try:
-        command.run()
+        with show_waits(is_quiet=command.quiet):
+            command.run()
         sys.stdout.flush()
         return 0
     except BrokenPipeError:

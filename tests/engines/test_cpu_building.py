@@ -147,3 +147,11 @@ def test_processes_that_build_at_once_end_up_with_one_library(fresh, quick, tmp_
     started = [subprocess.Popen(command, **pipes) for _ in range(4)]
     said = {process.communicate()[0].strip() for process in started}
     assert said == {str(path) for path in fresh.iterdir()} and len(said) == 1
+
+
+def test_compiling_is_said_once(fresh, quick, caplog):
+    with caplog.at_level("INFO", logger="elmokit.waits"):
+        assert building.why_no_library() is None
+        building._library_or_reason.cache_clear()
+        assert building.why_no_library() is None
+    assert caplog.text.count("compiling the C++ kernels for this machine, once") == 1

@@ -118,7 +118,7 @@ class Embed(Command):
         from elmokit.embed.files import embed_files
 
         embedder = Embedder.from_pretrained(self.model, device=self.device, precision=self.precision, state=self.state)
-        with _bar(is_quiet=self.quiet) as show:
+        with _bar() as show:
             report = embed_files(
                 self.files,
                 output,
@@ -140,14 +140,16 @@ class Embed(Command):
 
 
 @contextmanager
-def _bar(*, is_quiet: bool) -> Iterator[Callable[[Progress], None]]:
-    """A progress bar on standard error, silent unless that is a terminal."""
+def _bar() -> Iterator[Callable[[Progress], None]]:
+    """A progress bar on standard error, or lines where that is no terminal."""
     from tqdm import tqdm
+
+    from elmokit.waits import show_progress
 
     # 80 by 24 for a terminal that claims to have no size at all: tqdm would believe it.
     columns, rows = shutil.get_terminal_size()
     layout = "{percentage:3.0f}%|{bar:20}| {desc}"
-    with tqdm(disable=is_quiet or None, leave=False, total=1, ncols=columns, nrows=rows, bar_format=layout) as bar:
+    with show_progress(leave=False, total=1, ncols=columns, nrows=rows, bar_format=layout) as bar:
 
         def show(moment: Progress) -> None:
             left = moment.seconds_left

@@ -71,9 +71,10 @@ class Evaluate(Command):
                 say(line)
 
     def _lines(self, reader: LineReader) -> Iterator[str | list[str]]:
-        from tqdm import tqdm
+        from elmokit.waits import show_progress
 
-        with tqdm(total=reader.bytes_total, unit="B", unit_scale=True, disable=self.quiet or None, leave=False) as bar:
+        size = {"total": reader.bytes_total, "unit": "B", "unit_scale": True}
+        with show_progress(desc="evaluating", leave=False, **size) as bar:
             for line in reader:
                 text = line.text()
                 if text.strip():

@@ -55,6 +55,7 @@ from elmokit.pretrain.start import Start, choose_start
 from elmokit.pretrain.stepping import GraphStepper, PlainStepper, build_stepper
 from elmokit.text.characters import Scheme, make_scheme
 from elmokit.version import describe_version
+from elmokit.waits import show_progress
 
 __all__ = ["build_reader", "train"]
 
@@ -385,10 +386,8 @@ class _Training:
 
     @contextmanager
     def _show_progress(self) -> Iterator[tqdm]:
-        total, hidden = self.config.tokens, None if self.place.is_first else True
-        with tqdm(
-            total=total, initial=self.tokens, unit=" words", unit_scale=True, disable=hidden, smoothing=0.05
-        ) as bar:
+        counts = {"total": self.config.tokens, "initial": self.tokens, "unit": " words", "unit_scale": True}
+        with show_progress(desc="training", smoothing=0.05, hidden=not self.place.is_first, **counts) as bar:
             yield bar
 
 

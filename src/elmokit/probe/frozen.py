@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from elmokit.errors import InputError, OutputError
 from elmokit.io.atomic import replace_text
 from elmokit.probe.sources import LayerMix, VectorSource
+from elmokit.waits import show_progress
 
 __all__ = ["Frozen", "WordSpan", "each_mix", "freeze", "open_folder", "span_every_word"]
 
@@ -135,7 +135,7 @@ def each_mix(
     """
     for source in sources:
         frozen = [freeze(source, sentences, spans, folder=folder) for sentences, spans in parts]
-        for mix in tqdm(source.mixes, desc="probing", unit=" rows", disable=None, leave=False):
+        for mix in show_progress(source.mixes, desc="probing", unit=" rows", leave=False):
             yield source, mix.name, [part.mix(mix) for part in frozen]
 
 
@@ -167,7 +167,7 @@ def _fill(
 ) -> None:
     sentence_of = attrgetter("sentence")
     place = bisect_left(spans, done, key=sentence_of)
-    with tqdm(total=len(sentences), initial=done, unit=" sentences", disable=None, leave=False) as bar:
+    with show_progress(desc="reading", total=len(sentences), initial=done, unit=" sentences", leave=False) as bar:
         for begin in range(done, len(sentences), BLOCK):
             end = min(begin + BLOCK, len(sentences))
             block = spans[place : bisect_left(spans, end, key=sentence_of)]

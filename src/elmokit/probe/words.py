@@ -21,9 +21,11 @@ from elmokit.errors import InputError
 from elmokit.probe.cosines import nearest
 from elmokit.probe.frozen import freeze, span_every_word
 from elmokit.probe.sources import ElmoSource
+from elmokit.waits import show_progress
 
 __all__ = ["Neighbour", "Use", "model_vocabulary", "nearest_uses", "nearest_words"]
 
+AT_ONCE = 4096  # words that are encoded at once
 # Words of a vocabulary that are no words: the boundaries and the unknown one.
 MARKERS = frozenset(["<S>", "</S>", "<UNK>", "<unk>", "<s>", "</s>", "<pad>", "<bos>", "<eos>", "<oov>"])
 
@@ -115,5 +117,10 @@ def nearest_uses(
 @torch.inference_mode()
 def _encode(embedder: Embedder, words: list[str]) -> np.ndarray:
     elmo = embedder.elmo
-    ids_NC = torch.from_numpy(elmo.scheme.word_ids(words))
-    return elmo.encode_words(ids_NC.to(elmo.device)).float().cpu().numpy()
+    parts = []
+    with show_progress(desc="reading words", total=len(words), unit=" words", leave=False) as bar:
+        for begin in range(0, max(1, len(words)), AT_ONCE):
+            ids_NC = torch.from_numpy(elmo.scheme.word_ids(words[begin : begin + AT_ONCE]))
+            parts.append(elmo.encode_words(ids_NC.to(elmo.device)).float().cpu().numpy())
+            bar.update(len(ids_NC))
+    return np.concatenate(parts)

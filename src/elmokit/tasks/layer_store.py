@@ -25,7 +25,6 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 from torch.nn import functional as F
-from tqdm import tqdm
 
 from elmokit.devices import move_to_device
 from elmokit.embed.embedder import Embedder
@@ -33,6 +32,7 @@ from elmokit.errors import CheckpointError, InputError, OutputError
 from elmokit.io import bundled_names
 from elmokit.io.atomic import replace_text
 from elmokit.model import Elmo
+from elmokit.waits import show_progress
 
 __all__ = ["TaskElmo", "LayerStore", "open_elmo"]
 
@@ -159,9 +159,7 @@ class LayerStore:
         with (
             self._file("layers.f16") as rows_file,
             self._file("index.bin") as index_file,
-            tqdm(
-                total=sum(map(len, sentences)), desc="ELMo layers", unit="word", disable=None if progress else True
-            ) as bar,
+            show_progress(total=sum(map(len, sentences)), desc="ELMo layers", unit="word", hidden=not progress) as bar,
         ):
             row = rows_file.tell() // (2 * self.width)
             waiting: list[np.ndarray] = []

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from elmokit.devices import find_device
 from elmokit.errors import InputError, OutputError, TrainingError
@@ -40,6 +39,7 @@ from elmokit.tasks.layer_store import LayerStore, open_elmo
 from elmokit.tasks.network.inputs import WordInputs
 from elmokit.tasks.optimiser import TaskOptimiser
 from elmokit.version import describe_version
+from elmokit.waits import show_progress
 
 __all__ = ["Results", "draw_part", "read_examples", "train", "train_model"]
 
@@ -253,7 +253,7 @@ def _run_epochs(
         model.train()
         losses = []
         batches = _draw_batches(sizes, config, epoch)
-        for places in tqdm(batches, desc=f"epoch {epoch + 1}", leave=False, disable=None if progress else True):
+        for places in show_progress(batches, desc=f"epoch {epoch + 1}", leave=False, hidden=not progress):
             batch = [train[place] for place in places]
             with model.memory_for(batch):
                 loss = model.loss(batch)

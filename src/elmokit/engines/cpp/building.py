@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import logging
 import os
 import platform
 import shutil
@@ -100,6 +101,9 @@ def _build() -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix="building-") as folder:
             new = Path(folder) / path.name
+            logging.getLogger("elmokit.waits").info(
+                "compiling the C++ kernels for this machine, once: about 15 seconds …"
+            )
             _compile(compiler, [source for source in sources if source.suffix == ".cpp"], new)
             _try_out(new)
             new.replace(path)  # at once: a process that builds the same finds either nothing or all of it

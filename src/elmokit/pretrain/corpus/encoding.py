@@ -30,6 +30,7 @@ from elmokit.pretrain.corpus.encoded import BEGIN_SENTENCE, END_SENTENCE, FORMAT
 from elmokit.pretrain.corpus.segmenting import Segmenting, segment_blocks
 from elmokit.text.files import BLOCK_BYTES, TextBlock, find_files, measure_files, read_blocks
 from elmokit.text.segmenters import RuleSegmenter, Segmenter
+from elmokit.waits import show_progress
 
 __all__ = ["encode_corpus"]
 
@@ -128,7 +129,7 @@ def _write_provisional(
     with (
         (folder / "tokens.bin").open("wb") as tokens,
         (folder / "sentences.bin").open("wb") as sentences,
-        tqdm(total=size, unit="B", unit_scale=True, desc="encoding", disable=None if progress else True) as bar,
+        show_progress(total=size, unit="B", unit_scale=True, desc="encoding", hidden=not progress) as bar,
     ):
         sentences.write(bytes(8))
         for block in segment_blocks(_all_blocks(files, bar), segmenting, workers=workers):
