@@ -118,6 +118,7 @@ def test_a_language_model_is_copied(elmo, how):
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_the_workers_of_a_data_loader_embed(elmo, method):
     if method not in multiprocessing.get_all_start_methods():
         pytest.skip(f"this system cannot {method}")
