@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from elmokit.commands.base import DEFAULT_MODEL, Command, Device, Model, Precision, check_output, say
-from elmokit.errors import InputError
+from elmokit.errors import InputError, OutputError
 
 if TYPE_CHECKING:
     from elmokit.embed.files import EmbedReport
@@ -97,6 +97,8 @@ class Embed(Command):
             self._write_to_standard_output()
             return
         check_output(self.output)
+        if self.output.exists() and not (self.resume or self.overwrite):
+            raise OutputError(f"{self.output} exists already: choose another name, or replace it with --overwrite")
         report = self._embed(self.output, self.format)
         if not report.was_complete:
             say(f"{self.output}: {report.num_lines:,} lines, {report.num_words:,} words, {report.seconds:.1f} s")
