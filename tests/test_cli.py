@@ -164,6 +164,13 @@ def test_compare_draws_a_picture_the_same_every_time(random_model, tmp_path, cap
     assert one.read_text(encoding="utf-8").count("layer 0 (the word alone)") >= 1
 
 
+def test_the_picture_names_uses_as_the_table_does(random_model, tmp_path):
+    path, sentences = tmp_path / "bank.svg", [RIVER, "No such word.", "The bank and the bank."]
+    assert main(["compare", "bank", *sentences, "--model", str(random_model), "--picture", str(path)]) == 0
+    drawn = path.read_text(encoding="utf-8")
+    assert all(f"<!-- {label} -->" in drawn for label in ("1", "3.1", "3.2"))
+
+
 def test_a_picture_that_cannot_be_drawn_is_refused_before_the_work(tmp_path, capsys):
     asked = ["compare", "bank", RIVER, MONEY, "--model", "no-such-model", "--picture"]
     assert main([*asked, str(tmp_path / "bank.doc")]) == 2

@@ -171,6 +171,12 @@ def test_help_shows_the_values_of_the_recipe(asked, capsys):
     assert "(small: 1000000000)" in " ".join(capsys.readouterr().out.replace("│", " ").split())
 
 
+def test_help_of_a_task_shows_its_defaults(capsys):
+    assert main(["task", "train", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").replace("|", " ").split())
+    assert "Decides every random number. (default: 0)" in shown
+
+
 @pytest.mark.parametrize("command", [("train",), ("train", "--recipe", "tiny_cpu"), ("task", "train")])
 def test_help_is_whole_without_docstrings(command):
     """`-OO` drops docstrings, and Python 3.13 moves them to the left: no option may lose its explanation."""

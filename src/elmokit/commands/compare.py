@@ -8,7 +8,7 @@ same; the layers above see the sentence.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import combinations
@@ -86,7 +86,8 @@ class Compare(Command):
                 say(line)
         if self.picture is not None:
             check_picture(self.picture)  # without matplotlib there is the table at least
-            _draw(self.picture, [_mark(sentences[use.sentence], [use]) for use in uses], vectors)
+            marked = {use.label: _mark(sentences[use.sentence], [use]) for use in uses}
+            _draw(self.picture, marked, vectors)
             if not self.json:
                 say(f"picture: {self.picture}")
 
@@ -177,13 +178,13 @@ def _compare_pairs(uses: Sequence[Use], vectors: Sequence[np.ndarray]) -> Iterat
         yield one.label, other.label, [_cosine(a_D, b_D) for a_D, b_D in pairs]
 
 
-def _draw(path: Path, sentences: Sequence[str], vectors: Sequence[np.ndarray]) -> None:
-    """A square per layer; the darker a field, the more alike the word is in those two sentences."""
+def _draw(path: Path, sentences: Mapping[str, str], vectors: Sequence[np.ndarray]) -> None:
+    """A square per layer; the darker a field, the more alike the word is in those two uses, named as in the table."""
     from elmokit.pictures import draw_picture
 
     count, num_layers = len(vectors), len(vectors[0])
     side = 0.42 * count + 0.5
-    longest = max(map(len, sentences))
+    longest = max(map(len, sentences.values()))
     with draw_picture(path, width=side * num_layers + 0.075 * longest, height=side + 0.3, ncols=num_layers) as (
         _,
         squares,
@@ -196,9 +197,9 @@ def _draw(path: Path, sentences: Sequence[str], vectors: Sequence[np.ndarray]) -
                     colour = "white" if value > 0.75 else "black"
                     axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=7, color=colour)
             axes.set_title(f"layer {layer}" + (" (the word alone)" if layer == 0 else ""), fontsize=9)
-            axes.set_xticks(range(count), [str(number) for number in range(1, count + 1)])
+            axes.set_xticks(range(count), list(sentences))
             axes.set_yticks(range(count))
-            labels = [f"{sentence}  {number}" for number, sentence in enumerate(sentences, start=1)]
+            labels = [f"{sentence}  {label}" for label, sentence in sentences.items()]
             axes.set_yticklabels(labels if layer == 0 else [""] * count)
             axes.tick_params(length=0)
             axes.spines[:].set_visible(False)
