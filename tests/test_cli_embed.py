@@ -288,6 +288,8 @@ def test_minus_takes_no_other_format(more, reason, embed, desk, capsys):
         (["task", "evaluate", "names", "corpus.txt"], 2, "the folder names does not exist"),
         (["task", "train", "tag", "--train", "missing", "--dev", "corpus.txt", "-o", "m"], 2, "missing does not exist"),
         (["compare", "bank", "bank", "bank", "--picture", "bank.doc"], 2, ".svg, .png, .pdf"),
+        (["probe", "pos", "--train", "missing", "--test", "corpus.txt"], 2, "missing does not exist"),
+        (["probe", "wic", "wic", "-o", "nowhere/out.json"], 1, "the folder nowhere does not exist"),
     ],
 )
 def test_what_is_wrong_is_found_before_torch_is_imported(arguments, code, reason, desk):

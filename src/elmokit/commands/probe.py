@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, File, MaybeFile, Model, Precision, say
+from elmokit.commands.base import DEFAULT_MODEL, Command, File, MaybeFile, Model, Precision, check_output, say
 
 if TYPE_CHECKING:
     from elmokit.embed.embedder import Embedder
@@ -39,6 +39,8 @@ elmo probe words       nearest words, by spelling and in context
 
 `elmo probe NAME --help` explains a probe."""
 
+INPUTS = ("train", "dev", "test", "senses", "vectors")  # options that name files, looked for before torch is imported
+
 # All sentences, the probe that takes sources of vectors for them and a folder, and the columns that a picture shows.
 Prepared: TypeAlias = "tuple[Sequence[Sequence[str]], Callable[..., Report], list[str] | None]"
 
@@ -55,13 +57,18 @@ class _Reporting(Command):
     def run(self) -> None:
         """Probe, show the table and write what was asked for."""
         from elmokit.pictures import check_picture
-        from elmokit.probe.report import check_writable, draw, find_versions, write_json
+        from elmokit.text.files import find_files
 
         began = time.perf_counter()
         if self.output is not None:
-            check_writable(self.output)
+            check_output(self.output)
         if self.picture is not None:
             check_picture(self.picture)
+        for name in INPUTS:
+            if given := getattr(self, name, None):
+                find_files(given)
+        from elmokit.probe.report import draw, find_versions, write_json
+
         report, columns = self._probe()
         for line in report.lines():
             say(line)

@@ -23,7 +23,7 @@ from elmokit.version import describe_version
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Report", "check_writable", "draw", "find_versions", "write_json"]
+__all__ = ["Report", "draw", "find_versions", "write_json"]
 
 COLOURS = ("#1f5f99", "#edae49", "#77a88d", "#b5a4c9", "#a0a0a0")
 BASELINE_COLOUR = "#d1495b"
@@ -90,12 +90,6 @@ def find_versions() -> dict[str, str]:
     """What ran: Python and the packages whose versions can move a number."""
     others = {name: metadata.version(name) for name in PACKAGES}
     return {"python": platform.python_version(), "elmokit": describe_version(), **others}
-
-
-def check_writable(path: Path) -> None:
-    """An `OutputError` now rather than after the work, when a file could not be written there."""
-    if path.is_dir() or not path.parent.is_dir():
-        raise OutputError(f"{path}: expected the name of a file in a folder that exists")
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
