@@ -140,7 +140,10 @@ def _read_docstring(kind: type[Command]) -> str | None:
     """What explains a command; for `python -OO`, which has no docstrings, from the source."""
     if sys.flags.optimize < 2:
         return inspect.getdoc(kind)
-    (definition,) = ast.parse(inspect.getsource(kind)).body
+    # `ast.parse` would also leave docstrings out, from Python 3.14 on.
+    tree = compile(inspect.getsource(kind), "command", "exec", flags=ast.PyCF_ONLY_AST, optimize=0)
+    assert isinstance(tree, ast.Module)
+    (definition,) = tree.body
     return ast.get_docstring(definition) if isinstance(definition, ast.ClassDef) else None
 
 
