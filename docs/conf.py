@@ -4,6 +4,7 @@ import importlib.metadata
 
 project = "elmokit"
 author = "The elmokit developers"
+copyright = f"2026, {author}; Apache-2.0"
 release = importlib.metadata.version("elmokit")
 extensions = ["myst_parser"]
 html_theme = "furo"
