@@ -18,7 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PYTHONS = [f"python3.{minor}" for minor in range(10, 15)]
-TOOLS = ["pytest", "hypothesis", "pyyaml", "matplotlib"]
+# Triton comes with the CUDA build of torch only, and tests import the kernels.
+TOOLS = ["pytest", "hypothesis", "pyyaml", "matplotlib", "triton; platform_system == 'Linux'"]
 EVERY_HELP = """
 import sys
 from elmokit.cli import COMMANDS, GROUPS, main
