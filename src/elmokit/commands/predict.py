@@ -54,8 +54,6 @@ class Predict(Command):
             raise InputError("--occurrence says which word to replace: it needs --substitutes WORD")
         if self.substitutes is not None and self.backward:
             raise InputError("--substitutes looks in both directions already: leave out --backward")
-        if self.substitutes is not None and self.occurrence < 1:
-            raise InputError(f"--occurrence is {self.occurrence}: expected 1 (the first) or more")
         texts = read_texts([self.text])
         from elmokit.language_model.model import LanguageModel
 
@@ -74,12 +72,4 @@ class Predict(Command):
     def _ask(self, model: LanguageModel, text: str) -> list[tuple[str, float]]:
         if self.substitutes is None:
             return model.predict(text, top=self.top, direction="backward" if self.backward else "forward")
-        from elmokit.language_model.model import find_places
-        from elmokit.text.segmenters import words
-
-        count = len(find_places(self.substitutes, words(text)))
-        if self.occurrence > count:
-            raise InputError(
-                f"--occurrence is {self.occurrence}, but {self.substitutes!r} stands there {count} time(s)"
-            )
-        return model.substitutes(text, self.substitutes, top=self.top, occurrence=self.occurrence - 1)
+        return model.substitutes(text, self.substitutes, top=self.top, occurrence=self.occurrence)

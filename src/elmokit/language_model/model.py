@@ -197,7 +197,7 @@ class LanguageModel:
         return self._pick_best(self.softmax.log_probs(last_1P)[0], top, [self._rows[word] for word in hidden])
 
     def substitutes(
-        self, sentence: Sentence, word: str, *, top: int = 5, occurrence: int = 0
+        self, sentence: Sentence, word: str, *, top: int = 5, occurrence: int = 1
     ) -> list[tuple[str, float]]:
         """Words that could stand in the place of a word of this sentence, with their probabilities, best first.
 
@@ -211,14 +211,14 @@ class LanguageModel:
             sentence: a string, which is ONE sentence here, or a list of words.
             word: the word to replace, spelt as in the sentence; capitals matter only where both spellings occur.
             top: how many words.
-            occurrence: which one, from 0, if the word stands there more than once.
+            occurrence: which one if the word stands there more than once: 2 for the second, as on the command line.
         """
         words = self._split(sentence)
         places = find_places(word, words)
-        if not 0 <= occurrence < len(places):
-            times = f"counted from 0, but it stands there {len(places)} time(s)"
-            raise InputError(f"asked for occurrence {occurrence} of {word!r}, {times}")
-        place = places[occurrence]
+        if not 1 <= occurrence <= len(places):
+            times = f"but it stands there {len(places)} time(s), counted from 1"
+            raise InputError(f"asked for occurrence={occurrence} of {word!r}, {times}")
+        place = places[occurrence - 1]
         forward_NP, backward_NP = self._read(words).layers[-1]
         outputs_2P = torch.stack([forward_NP[place], backward_NP[len(words) - 1 - place]])
         log_probs_2V = self.softmax.log_probs(outputs_2P)
