@@ -11,9 +11,9 @@ import pytest
 
 from elmokit import Embedder, LanguageModel
 from elmokit.cli import main
-from elmokit.io import bundled_names, load, source
+from elmokit.io import load, model_names, packages
 
-FOLDER = source.BUNDLED / "en-small"
+FOLDER = packages.BUNDLED / "en-small"
 HOMOGRAPHS = Path(__file__).parent / "data" / "homographs.json"
 LIMIT = 44e6
 
@@ -24,7 +24,7 @@ def embedder() -> Embedder:
 
 
 def test_it_comes_with_the_package_and_is_small():
-    assert "en-small" in bundled_names()
+    assert "en-small" in model_names()
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= LIMIT
 
 

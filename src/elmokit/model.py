@@ -134,7 +134,7 @@ class Elmo(nn.Module):
         layer_norm: bool = False,
         precision: PrecisionName = "float32",
     ) -> Elmo:
-        """The model of a source: a bundled name, a folder, a `.zip` or a hub id, in any of the known formats."""
+        """The model of a source: a model's name, a folder, a `.zip` or a hub id, in any of the known formats."""
         check_precision(precision, torch.device("cpu"))
         elmo = cls.from_checkpoint(io.load(source))
         elmo.keep_boundaries, elmo.dropout.p = keep_boundaries, dropout

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from elmokit.errors import CheckpointError
-from elmokit.io import bundled_names, load, source
+from elmokit.io import load, model_names, packages
 
 
 @pytest.fixture(autouse=True)
@@ -65,17 +65,19 @@ def test_a_folder_of_seqvec(write_bilm, options):
     assert load(folder).format == "allennlp"
 
 
-def test_a_bundled_name_does_not_depend_on_the_current_folder(native_folder, tmp_path, monkeypatch):
+def test_a_name_does_not_depend_on_the_current_folder(native_folder, tmp_path, monkeypatch):
     (tmp_path / "bundle").mkdir()
     shutil.copytree(native_folder, tmp_path / "bundle" / "xx-small")
-    monkeypatch.setattr(source, "BUNDLED", tmp_path / "bundle")
+    monkeypatch.setattr(packages, "BUNDLED", tmp_path / "bundle")
     (tmp_path / "here" / "xx-small").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "here")
-    assert bundled_names() == ["xx-small"]
+    assert "xx-small" in model_names()
     assert load("xx-small").path == tmp_path / "bundle" / "xx-small"
     with pytest.raises(CheckpointError, match="found nothing"):
         load("./xx-small")
-    with pytest.raises(CheckpointError, match=r"a bundled name \(xx-small\), a folder, a \.zip, or a hub id"):
+    with pytest.raises(
+        CheckpointError, match=r"the name of an installed model \(xx-small.*\), a folder, a \.zip, or a hub id"
+    ):
         load("xx-large")
 
 
@@ -125,7 +127,7 @@ def test_a_hub_that_says_no_is_one_line(monkeypatch):
 )
 def test_a_missing_source_says_what_a_source_is(given):
     with pytest.raises(
-        CheckpointError, match=r"a source is a bundled name .*, a folder, a \.zip, or a hub id"
+        CheckpointError, match=r"a source is the name of an installed model .*, a folder, a \.zip, or a hub id"
     ) as caught:
         load(given)
     assert "\n" not in str(caught.value)

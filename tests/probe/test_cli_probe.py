@@ -81,7 +81,7 @@ def test_words_by_spelling_and_in_context(desk, capsys):
         (["pos"], "elmo probe pos --help"),
         (["pos", "--train", "gone.conllu", "--test", "test.conllu"], "gone.conllu does not exist"),
         (["pos", "--train", "vectors.txt", "--test", "test.conllu"], "vectors.txt:1: expected 10 columns"),
-        (["pos", *TREEBANKS, "--model", "gone"], "gone: no bundled model, folder or .zip has this name here"),
+        (["pos", *TREEBANKS, "--model", "gone"], "gone: no installed model, folder or .zip has this name here"),
         (["pos", *TREEBANKS, "--model", "my-model", "--vectors", "train.conllu"], "train.conllu:1"),
         (["similarity", "--model", "my-model"], "FILE"),
         (["similarity", "pairs.txt", "--model", "my-model", "--precision", "bfloat16"], "bfloat16"),

@@ -16,6 +16,7 @@ from elmokit.errors import OutputError
 
 __all__ = [
     "DEFAULT_MODEL",
+    "MODEL_HELP",
     "Command",
     "Device",
     "File",
@@ -30,13 +31,8 @@ __all__ = [
 
 DEFAULT_MODEL = "en-small"
 
-Model = Annotated[
-    str,
-    tyro.conf.arg(
-        metavar="SOURCE",
-        help="The model: a bundled name, a folder, a .zip file, or a hub id such as 'someone/their-elmo'.",
-    ),
-]
+MODEL_HELP = "The model: its name (see elmo info), a folder, a .zip file, or a hub id such as 'someone/their-elmo'."
+Model = Annotated[str, tyro.conf.arg(metavar="SOURCE", help=MODEL_HELP)]
 
 Precision = Annotated[
     Literal["float32", "bfloat16", "int8"],

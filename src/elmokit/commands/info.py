@@ -1,15 +1,16 @@
-"""`elmo info`: what a model is made of, read from its files, and which engine would run it here."""
+"""`elmo info`: what a model is made of, read from its files, and which engine would run it; or a list of models."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from elmokit.commands.base import Command, Model, say
+from elmokit.commands.base import MODEL_HELP, Command, say
+from elmokit.errors import CheckpointError
 
 if TYPE_CHECKING:
     from elmokit.config import ElmoConfig
@@ -20,18 +21,25 @@ __all__ = ["Info"]
 
 @dataclass(frozen=True, kw_only=True)
 class Info(Command):
-    """Show what a model is made of: its format, sizes, layers and how it reads words.
+    """Show what a model is made of: its format, sizes, layers and how it reads words. Without one, list the models.
 
     Example: elmo info my-model
     """
 
-    source: tyro.conf.Positional[Model]
+    source: Annotated[
+        tyro.conf.Positional[str | None],
+        tyro.conf.arg(metavar="[SOURCE]", help=MODEL_HELP, help_behavior_hint="(default: list those with a name)"),
+    ] = None
     json: bool = False
     """Print one JSON object instead of lines."""
 
     def run(self) -> None:
-        """Load the model and print one line per fact."""
+        """Load the model and print one line per fact; or list the models."""
         from elmokit.io import load
+
+        if self.source is None:
+            self._list_models()
+            return
 
         checkpoint = load(self.source, softmax="shape")
         if self.json:
@@ -41,6 +49,42 @@ class Info(Command):
         width = max(len(name) for name, _ in facts) + 2
         for name, value in facts:
             say(f"{name:<{width}}{value}")
+
+    def _list_models(self) -> None:
+        models = _describe_models()
+        if self.json:
+            say(json.dumps({"models": models}, ensure_ascii=False))
+            return
+        width = max(len(model["name"]) for model in models) + 2
+        for model in models:
+            say(f"{model['name']:<{width}}{model['state']}")
+            if model["description"]:
+                say(f"{'':<{width}}{model['description']}")
+
+
+def _describe_models() -> list[dict[str, str]]:
+    """Those that are here and those that could be, with what is known of them."""
+    from elmokit.io.packages import KNOWN, find_models, install_command
+    from elmokit.io.text_files import read_json
+
+    models = []
+    for name, package, folder in find_models():
+        state = f"package {package}" if package else "comes with elmokit"
+        description = ""
+        try:
+            metadata = {} if folder is None else read_json(folder / "config.json").get("metadata", {})
+            description = str(metadata.get("description", ""))
+            is_whole = folder is not None and (folder / "model.safetensors").is_file()
+        except (CheckpointError, AttributeError):
+            is_whole = False
+        state += "" if is_whole else ", broken: elmo info NAME says why"
+        models.append({"name": name, "state": state, "folder": str(folder), "description": description})
+    here = {model["name"] for model in models}
+    for name in sorted(set(KNOWN) - here):
+        models.append(
+            {"name": name, "state": f"not installed: {install_command(name)}", "folder": "", "description": ""}
+        )
+    return models
 
 
 def _to_json(checkpoint: Checkpoint) -> dict[str, Any]:

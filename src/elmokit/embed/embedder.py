@@ -61,7 +61,7 @@ class Embedder:
     it carries and without the words that it remembers.
 
     Arguments:
-        elmo: the source of a model (a bundled name, a folder, a `.zip` or a hub id), or an `Elmo`, which is put into
+        elmo: the source of a model (a model's name, a folder, a `.zip` or a hub id), or an `Elmo`, which is put into
             evaluation mode and belongs to the Embedder. After changing its weights, call `clear_cache()`.
         device: where to compute; if not given, where the model already is, and a source on the GPU if there is one.
         precision: `"float32"`, `"bfloat16"` (on CUDA) or `"int8"` (on a CPU: several times faster, vectors off by about
@@ -127,7 +127,7 @@ class Embedder:
         segmenter: Segmenter | None = None,
         cache_words: int = CACHE_WORDS,
     ) -> Embedder:
-        """The Embedder of a source: a bundled name, a folder, a `.zip` or a hub id; on the GPU if there is one."""
+        """The Embedder of a source: a model's name, a folder, a `.zip` or a hub id; on the GPU if there is one."""
         return cls(
             source, device=device, precision=precision, state=state, segmenter=segmenter, cache_words=cache_words
         )

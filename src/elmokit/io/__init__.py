@@ -1,6 +1,7 @@
 """Files of models: a source becomes a `Checkpoint`, a `Checkpoint` becomes files; nothing here knows a network.
 
-- `source`: what the user named → a folder (bundled, local, unpacked by `archive`, from the hub) and its family
+- `source`: what the user named → a folder (of `packages`, local, unpacked by `archive`, from the hub) and its family
+- `packages`: models by name, those that come with elmokit and those of installed packages
 - `native`: config.json + model.safetensors, whose header `safe_tensors` reads first
 - `allennlp`: AllenNLP and bilm-tf, options.json (`options`) + *.hdf5 (read and written by `hdf5`)
 - `manylangs`: ELMoForManyLangs, config.json + *.dic + *.pkl
@@ -21,9 +22,10 @@ from elmokit.io.atomic import new_folder
 from elmokit.io.checkpoint import Checkpoint, WantsSoftmax, expected_shapes, num_output_words, num_parameters
 from elmokit.io.manylangs import load_manylangs
 from elmokit.io.native import load_native, save_native
-from elmokit.io.source import bundled_names, open_source
+from elmokit.io.packages import model_names
+from elmokit.io.source import open_source
 
-__all__ = ["Checkpoint", "bundled_names", "expected_shapes", "load", "num_output_words", "num_parameters", "save"]
+__all__ = ["Checkpoint", "expected_shapes", "load", "model_names", "num_output_words", "num_parameters", "save"]
 
 OWN_FILES = {
     "native": (
@@ -40,7 +42,7 @@ OWN_FILES = {
 
 
 def load(source: str | os.PathLike[str], *, softmax: WantsSoftmax = False) -> Checkpoint:
-    """Read a model from a bundled name, a folder, a `.zip` or a hub id, whatever family its files are of.
+    """Read a model from its name, a folder, a `.zip` or a hub id, whatever family its files are of.
 
     Arguments:
         source: what to read.

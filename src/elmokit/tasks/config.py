@@ -44,7 +44,7 @@ class InputConfig:
     character_filters: int = 0
     """Channels of a small character CNN that learns with the task, 0 for none."""
     elmo: str | None = None
-    """An ELMo model: a bundled name, a folder, a .zip or a hub id."""
+    """An ELMo model: a model's name, a folder, a .zip or a hub id."""
     elmo_at: Place = "input"
     """Where its vectors come in: `"input"` of the contextual layer, its `"output"`, `"both"`, or `"none"`."""
     elmo_layers: str = "mix"

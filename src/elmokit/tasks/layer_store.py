@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from elmokit.devices import move_to_device
 from elmokit.embed.embedder import Embedder
 from elmokit.errors import CheckpointError, InputError, OutputError
-from elmokit.io import bundled_names
+from elmokit.io import model_names
 from elmokit.io.atomic import replace_text
 from elmokit.model import Elmo
 from elmokit.waits import show_progress
@@ -75,7 +75,7 @@ def open_elmo(source: str, *, tunes: bool = False, random: bool = False, seed: i
     """The ELMo model of a source, for a task.
 
     Arguments:
-        source: a bundled name, a folder, a `.zip` or a hub id.
+        source: a model's name, a folder, a `.zip` or a hub id.
         tunes: whether the biLM learns.
         random: take its architecture only, with weights drawn by the seed.
         seed: of a random model.
@@ -90,7 +90,7 @@ def open_elmo(source: str, *, tunes: bool = False, random: bool = False, seed: i
             num_mixes=0,
             requires_grad=tunes,
         )
-    is_known_everywhere = source in bundled_names() or not Path(source).exists()
+    is_known_everywhere = source in model_names() or not Path(source).exists()
     return TaskElmo(elmo, source, travels=tunes or random or not is_known_everywhere)
 
 
