@@ -11,9 +11,10 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from elmokit.errors import ConfigError
+from elmokit.validation import Bounds, build_from, check_fields
 
 __all__ = ["CharConfig", "ElmoConfig", "LstmConfig", "WordConfig"]
 
@@ -23,6 +24,16 @@ Activation = Literal["relu", "tanh"]
 PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 NUM_BYTE_SYMBOLS = 261  # 256 bytes, sentence begin and end, word begin and end, in-word padding
 
+# Far above every model that was ever published, far below what a file may claim to make a machine allocate.
+Width = Annotated[int, Bounds(1, 2**16)]  # of a vector; the widest published cell has 4,096
+Depth = Annotated[int, Bounds(1, 128)]  # of layers
+Columns = Annotated[int, Bounds(1, 1024)]  # characters of a word that are read; published models read 50
+NumSymbols = Annotated[int, Bounds(1, 2**21)]  # Unicode has 1.1 million characters
+NumWords = Annotated[int, Bounds(1, 2**28)]
+NumHighways = Annotated[int, Bounds(0, 128)]
+Filters = Annotated[tuple[tuple[Columns, Width], ...], Bounds(at_most=128)]
+Clip = Annotated[float, Bounds(above=0)]
+
 
 @dataclass(frozen=True)
 class CharConfig:
@@ -30,29 +41,22 @@ class CharConfig:
 
     scheme: SchemeName = "bytes"
     """What a character is: `"bytes"` (UTF-8 bytes, as published) or `"unicode"` (a learned alphabet of characters)."""
-    max_length: int = 50
+    max_length: Columns = 50
     """Columns of ids per word, its two markers included (50 as published)."""
-    num_symbols: int = NUM_BYTE_SYMBOLS
+    num_symbols: NumSymbols = NUM_BYTE_SYMBOLS
     """Rows of the character table, without the row for "no word" (261 for bytes)."""
-    dim: int = 16
+    dim: Width = 16
     """Width of a character vector."""
-    filters: tuple[tuple[int, int], ...] = PUBLISHED_FILTERS
+    filters: Filters = PUBLISHED_FILTERS
     """One `(width, channels)` pair per convolution."""
     activation: Activation = "relu"
     """What follows the max-pooling: `"relu"` (all released models) or `"tanh"`."""
-    num_highways: int = 2
+    num_highways: NumHighways = 2
     """Highway layers after the convolutions."""
 
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
-        object.__setattr__(self, "filters", tuple((int(w), int(k)) for w, k in self.filters))
-        known = get_args(SchemeName)
-        _check(self.scheme in known, f"characters.scheme is {self.scheme!r}: use one of {known}")
-        _check(
-            self.activation in get_args(Activation),
-            f"characters.activation is {self.activation!r}: use one of {get_args(Activation)}",
-        )
-        _check_positive("characters", num_symbols=self.num_symbols, dim=self.dim)
+        check_fields(self, "characters")
         _check(self.max_length >= 3, f"characters.max_length is {self.max_length}: two markers and a character need 3")
         _check(
             self.scheme != "bytes" or self.num_symbols == NUM_BYTE_SYMBOLS,
@@ -61,11 +65,9 @@ class CharConfig:
         _check(bool(self.filters), "characters.filters is empty: give at least one (width, channels) pair")
         for width, channels in self.filters:
             _check(
-                1 <= width <= self.max_length and channels >= 1,
-                f"characters.filters has ({width}, {channels}): a width is 1 to max_length={self.max_length}, "
-                "channels are 1 or more",
+                width <= self.max_length,
+                f"characters.filters has ({width}, {channels}): a width is 1 to max_length={self.max_length}",
             )
-        _check(self.num_highways >= 0, f"characters.num_highways is {self.num_highways}: expected 0 or more")
 
     @property
     def num_features(self) -> int:
@@ -83,40 +85,35 @@ class WordConfig:
         max_length: characters of a word by which its row is found, `None` for all (ELMoForManyLangs cuts at 48).
     """
 
-    num_words: int
-    dim: int
-    max_length: int | None = None
+    num_words: NumWords
+    dim: Width
+    max_length: Columns | None = None
 
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
-        _check_positive("words", num_words=self.num_words, dim=self.dim)
-        if self.max_length is not None:
-            _check_positive("words", max_length=self.max_length)
+        check_fields(self, "words")
 
 
 @dataclass(frozen=True)
 class LstmConfig:
     """One stack of LSTM layers with projection; a model has two of them, forward and backward."""
 
-    num_layers: int = 2
+    num_layers: Depth = 2
     """Layers per direction."""
-    cell_dim: int = 4096
+    cell_dim: Width = 4096
     """Width of the memory cell (4096 in the original)."""
-    projection_dim: int = 512
+    projection_dim: Width = 512
     """Width of a layer's output (512); equal to `cell_dim` means no projection matrix."""
-    cell_clip: float | None = 3.0
+    cell_clip: Clip | None = 3.0
     """Bound of the memory cell, `None` for no clipping."""
-    projection_clip: float | None = 3.0
+    projection_clip: Clip | None = 3.0
     """Bound of a layer's output, `None` for no clipping."""
     residual: bool = True
     """Add a layer's input to its output from the second layer on."""
 
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
-        _check_positive("lstm", num_layers=self.num_layers, cell_dim=self.cell_dim, projection_dim=self.projection_dim)
-        for name in ("cell_clip", "projection_clip"):
-            clip = getattr(self, name)
-            _check(clip is None or clip > 0, f"lstm.{name} is {clip}: expected a number above 0, or null for none")
+        check_fields(self, "lstm")
 
     @property
     def has_projection(self) -> bool:
@@ -146,6 +143,7 @@ class ElmoConfig:
 
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
+        check_fields(self)
         _check(
             self.characters is not None or self.words is not None,
             "a model needs characters, words, or both: neither was given",
@@ -200,39 +198,11 @@ class ElmoConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ElmoConfig:
         """The config of such values; an unknown or missing field is a `ConfigError` that names it."""
-        parts = dict(_check_fields(cls, values, "config"))
-        for name, kind in (("characters", CharConfig), ("words", WordConfig), ("lstm", LstmConfig)):
-            if parts.get(name) is not None:
-                parts[name] = _build(kind, parts[name], name)
-        return _build(cls, parts, "config")
+        return build_from(cls, values)
 
     def to_json(self) -> str:
         """The config as indented JSON."""
         return json.dumps(self.to_dict(), indent=2)
-
-
-def _build(kind: type, values: dict[str, Any], where: str) -> Any:  # noqa: ANN401
-    try:
-        return kind(**_check_fields(kind, values, where))
-    except (TypeError, ValueError) as problem:
-        if isinstance(problem, ConfigError):
-            raise
-        raise ConfigError(f"{where} of the config cannot be read: {problem}") from problem
-
-
-def _check_fields(kind: type, values: object, where: str) -> dict[str, Any]:
-    known = {each.name for each in dataclasses.fields(kind)}
-    _check(isinstance(values, dict), f"{where} should be an object with the fields {sorted(known)}, found {values!r}")
-    assert isinstance(values, dict)
-    unknown = sorted(set(values) - known)
-    _check(not unknown, f"{where} has the unknown fields {unknown}; known are {sorted(known)}")
-    return values
-
-
-def _check_positive(where: str, **sizes: int) -> None:
-    for name, size in sizes.items():
-        whole = isinstance(size, int) and not isinstance(size, bool)
-        _check(whole and size >= 1, f"{where}.{name} is {size!r}: expected a whole number of 1 or more")
 
 
 def _check(holds: bool, message: str) -> None:

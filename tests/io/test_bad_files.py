@@ -178,16 +178,16 @@ def test_object_references_are_no_numbers(edit):
 
 
 def test_an_oversized_claim_in_weights_and_options(write_bilm, options):
-    """Both files agree on two terabytes, which the dataset never stored."""
+    """Both files agree on half a terabyte, which the dataset never stored."""
     folder, _ = write_bilm(options)
-    options["lstm"].update(dim=2**26, projection_dim=2**10)
+    options["lstm"].update(dim=2**16, projection_dim=2**16 - 1)
     (folder / "options.json").write_text(json.dumps(options))
     with h5py.File(folder / "weights.hdf5", "r+") as file:
         for direction in (0, 1):
             for layer in (0, 1):
                 name = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell/W_0"
                 del file[name]
-                file.create_dataset(name, (2**11, 2**28), "float32", chunks=(1, 1024))
+                file.create_dataset(name, (2**17 - 2, 2**18), "float32", chunks=(1, 1024))
     check_refused(folder, "weights.hdf5", "describes a model of", "do not belong together")
 
 
@@ -202,7 +202,7 @@ def test_a_billion_layers_cost_nothing(write_bilm, options):
     folder, _ = write_bilm(options)
     options["lstm"]["n_layers"] = 10**9
     (folder / "options.json").write_text(json.dumps(options))
-    check_refused(folder, "do not belong together")
+    check_refused(folder, "options.json", "lstm.n_layers is 1000000000: expected a whole number of at most 128")
 
 
 # ---- options
@@ -229,6 +229,12 @@ def test_a_billion_layers_cost_nothing(write_bilm, options):
         ("char_cnn", "activation", "gelu", "use one of ('relu', 'tanh')"),
         ("char_cnn", "embedding", {}, "expected char_cnn.embedding.dim, found only nothing"),
         ("char_cnn", "max_characters_per_token", 1, "two markers and a character need 3"),
+        ("char_cnn", "max_characters_per_token", 10**7, "char_cnn.max_characters_per_token is 10000000: expected"),
+        ("char_cnn", "max_characters_per_token", 50.5, "char_cnn.max_characters_per_token is 50.5: expected"),
+        ("char_cnn", "n_highway", 2.0, "char_cnn.n_highway is 2.0: expected a whole number"),
+        ("char_cnn", "filters", [[10**400, 3]], "char_cnn.filters[0][0] is a number of 1,329 bits: expected"),
+        ("lstm", "use_skip_connections", "false", "lstm.use_skip_connections is 'false': expected true or false"),
+        ("lstm", "dim", 200_000, "lstm.dim is 200000: expected a whole number of at most 65,536"),
     ],
 )
 def test_options_that_contradict_the_weights(write_bilm, options, part, name, value, says):
@@ -250,9 +256,13 @@ def test_options_of_another_kind_of_model(write_bilm, options):
 def test_a_forward_only_model(write_bilm, options):
     folder, _ = write_bilm({**options, "bidirectional": False})
     check_refused(folder, "bidirectional: false")
+    (folder / "options.json").write_text(json.dumps({**options, "bidirectional": 0}))
+    check_refused(folder, "bidirectional is 0: expected true or false")
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"[1]", b"{} x", b'{"lstm": NaN', b"\xff\xfe{}", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"[1]", b"{} x", b'{"lstm": {"dim": Infinity}}', b'{"lstm": NaN', b"\xff\xfe{}", b"[" * 100_000]
+)
 @pytest.mark.parametrize("name", ["options.json", "config.json"])
 def test_json_that_is_none(bilm, native_folder, text, name):
     folder = bilm if name == "options.json" else native_folder
@@ -378,12 +388,18 @@ def test_tensors_that_do_not_belong(native_folder, random_checkpoint):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"elmo": {"lstm": {"num_layers": 10**9}}}, "do not belong together"),
+        ({"elmo": {"lstm": {"num_layers": 128, "cell_dim": 2**16}}}, "do not belong together"),
+        ({"elmo": {"lstm": {"num_layers": 10**9}}}, "elmo.lstm.num_layers is 1000000000: expected a whole number"),
+        ({"elmo": {"lstm": {"residual": "false"}}}, "elmo.lstm.residual is 'false': expected true or false"),
+        ({"swaps_markers": "false"}, "swaps_markers is 'false': expected true or false"),
+        ({"has_words": 0}, "has_words is 0: expected true or false"),
+        ({"format_version": True}, "found True"),
         ({"elmo": {"lstm": {"cell_dim": -1}}}, "describes no model"),
         ({"elmo": {"lstms": {}}}, "unknown fields ['lstms']"),
         ({"elmo": None}, "describes no model"),
         ({"elmo": [1]}, "describes no model"),
-        ({"metadata": {"name": 3}}, "metadata should be an object of strings"),
+        ({"metadata": {"name": 3}}, "metadata.name is 3: expected a string"),
+        ({"metadata": ["name"]}, "metadata is ['name']: expected an object"),
         ({"has_words": True}, "words.json"),
     ],
 )

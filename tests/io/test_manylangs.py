@@ -273,8 +273,9 @@ def test_an_architecture_of_fewer_layers_is_refused(folder):
         ("encoder", {"name": "lstm"}, "ordinary bidirectional LSTM"),
         ("token_embedder", {"name": "lstm"}, "reads characters by an LSTM"),
         ("encoder", {"dim": 6}, "projects all the same"),
-        ("encoder", {"dim": "large"}, "dim to be a whole number"),
-        ("encoder", {"n_layers": 0}, "num_layers"),
+        ("encoder", {"dim": "large"}, "encoder.dim is 'large': expected a whole number"),
+        ("encoder", {"dim": 12.0}, "encoder.dim is 12.0: expected a whole number"),
+        ("encoder", {"n_layers": 0}, "encoder.n_layers is 0: expected a whole number of 1 or more"),
         ("encoder", {"cell_clip": -1}, "cell_clip"),
         ("encoder", {"cell_clip": "x"}, "does not describe a model"),
         ("token_embedder", {"filters": [[1, 2, 3]]}, "does not describe a model"),
@@ -282,7 +283,9 @@ def test_an_architecture_of_fewer_layers_is_refused(folder):
         ("token_embedder", {"activation": "gelu"}, "activation"),
         ("token_embedder", {"char_dim": 0, "word_dim": 0}, "neither"),
         ("token_embedder", {"char_dim": 4.5}, "char_dim"),
-        ("token_embedder", {"n_highway": 10**9}, "highways._layers.2.weight"),
+        ("token_embedder", {"n_highway": 3}, "highways._layers.2.weight"),
+        ("token_embedder", {"n_highway": 10**9}, "token_embedder.n_highway is 1000000000: expected"),
+        ("token_embedder", {"max_characters_per_token": 10**7}, "max_characters_per_token is 10000000: expected"),
     ],
 )
 def test_an_architecture_that_is_no_elmo_is_refused(folder, section, changes, said):

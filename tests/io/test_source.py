@@ -1,12 +1,16 @@
 """What a user may call a model, and that nothing else is reached for."""
 
+import json
+import os
 import shutil
 import socket
 import tempfile
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+from random_models import write_manylangs
 
 from elmokit.errors import CheckpointError
 from elmokit.io import load, model_names, packages
@@ -156,3 +160,63 @@ def test_a_folder_of_something_else_says_what_was_found(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(CheckpointError, match=r"found thesis\.tex; give the folder that holds the files"):
         load(tmp_path)
+
+
+def test_a_mistyped_path_is_not_asked_of_the_hub(native_folder, monkeypatch, tmp_path):
+    """The network is refused by this file's fixture: the error comes before it."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(native_folder, tmp_path / "models" / "mine")
+    with pytest.raises(CheckpointError, match=r"^models/mime: .*the hub was not asked; did you mean models/mine\?"):
+        load("models/mime")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "vocab.txt"])
+def test_a_link_out_of_the_folder_is_not_followed(native_folder, tmp_path, name):
+    (tmp_path / "elsewhere").write_text("a secret")
+    (native_folder / name).unlink(missing_ok=True)
+    (native_folder / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(
+        CheckpointError, match=f"{name} is a link to .*elsewhere, outside of its folder; refused"
+    ) as one:
+        load(native_folder, softmax=True)
+    assert "a secret" not in str(one.value)
+
+
+def test_links_inside_the_folder_are_followed(native_folder):
+    (native_folder / "model.safetensors").replace(native_folder / "weights.bin")
+    (native_folder / "model.safetensors").symlink_to("weights.bin")
+    assert load(native_folder).config.dim == 8
+    native_folder.with_name("link").symlink_to(native_folder)
+    assert load(native_folder.with_name("link")).config.dim == 8
+
+
+def test_a_snapshot_of_the_hub_may_link_to_its_blobs(native_folder, tmp_path):
+    snapshot, blobs = tmp_path / "cache" / "snapshots" / "abc", tmp_path / "cache" / "blobs"
+    snapshot.mkdir(parents=True)
+    shutil.move(native_folder, blobs)
+    for file in blobs.iterdir():
+        (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
+    assert load(snapshot).config.dim == 8
+
+
+@pytest.mark.parametrize("name", ["config.json", "options.json", "x.zip"])
+def test_a_pipe_is_not_opened(native_folder, name):
+    (native_folder / name).unlink(missing_ok=True)
+    os.mkfifo(native_folder / name)
+    with pytest.raises(CheckpointError, match=f"{name}: expected a (file, found a pipe|folder or a)"):
+        load(native_folder / name if name == "x.zip" else native_folder)
+
+
+@pytest.mark.parametrize("given", ["/etc/passwd", "../secret.json", "/dev/zero", "link.json", "pipe.json", "below"])
+def test_an_architecture_outside_of_the_folder_is_not_opened(tmp_path, given):
+    folder = write_manylangs(tmp_path / "model", np.random.default_rng(0))
+    (folder / "architecture.json").replace(tmp_path / "secret.json")
+    (folder / "below").mkdir()
+    (folder / "config.json").write_text(json.dumps({"config_path": given}))
+    if given == "link.json":
+        (folder / given).symlink_to(tmp_path / "secret.json")
+    if given == "pipe.json":
+        os.mkfifo(folder / given)
+    said = "refused" if given in ("link.json", "pipe.json") else "built-in default architecture"
+    with pytest.raises(CheckpointError, match=said):
+        load(folder)

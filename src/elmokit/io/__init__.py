@@ -6,6 +6,8 @@
 - `allennlp`: AllenNLP and bilm-tf, options.json (`options`) + *.hdf5 (read and written by `hdf5`)
 - `manylangs`: ELMoForManyLangs, config.json + *.dic + *.pkl
 - `checkpoint`: what they all return, and the shapes that a config implies
+- `torch_files`: files of `torch.save`
+- `inside`: names inside a folder stay inside it
 - `text_files`: the JSON and the word lists beside the weights
 - `atomic`: a file, or a folder, appears complete or not at all
 """

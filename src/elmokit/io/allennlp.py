@@ -32,7 +32,7 @@ from elmokit.io.checkpoint import (
     expected_shapes,
 )
 from elmokit.io.hdf5 import find_dataset, list_names, new_hdf5, open_hdf5, read_rows
-from elmokit.io.options import WeightFacts, config_to_options, options_to_config
+from elmokit.io.options import WeightFacts, config_to_options, options_to_config, read_options
 from elmokit.io.text_files import find_vocabulary, read_json, read_words, write_words
 
 __all__ = ["load_allennlp", "looks_like_allennlp", "save_allennlp"]
@@ -50,9 +50,10 @@ def looks_like_allennlp(folder: Path) -> bool:
 def load_allennlp(folder: Path, *, softmax: WantsSoftmax = False) -> Checkpoint:
     """Read the model in `folder`; its output layer (1.6 GB in the original) only when `softmax` asks for it."""
     options_path = _find_options(folder)
-    options = read_json(options_path)
+    values = read_json(options_path)
     weights_path, softmax_path = _find_weights(folder, softmax=bool(softmax))
-    vocabulary_path = find_vocabulary(folder) if softmax or not options.get("char_cnn") else None
+    options = read_options(values, options_path)
+    vocabulary_path = find_vocabulary(folder) if softmax or options.char_cnn is None else None
     with open_hdf5(weights_path) as file:
         config = options_to_config(options, options_path, _read_facts(file))
         check_fits(config, weights_path)

@@ -13,19 +13,33 @@ Shapes: S symbols, V words, E width of a table, K channels, F features, H cell, 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from pickle import UnpicklingError
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from elmokit.config import PUBLISHED_FILTERS, CharConfig, ElmoConfig, LstmConfig, WordConfig
+from elmokit.config import (
+    PUBLISHED_FILTERS,
+    Activation,
+    CharConfig,
+    Columns,
+    Depth,
+    ElmoConfig,
+    Filters,
+    LstmConfig,
+    NumHighways,
+    Width,
+    WordConfig,
+)
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.io.checkpoint import Checkpoint, check_values
-from elmokit.io.text_files import check_not_pointer, explain_failures, read_json
+from elmokit.io.inside import find_inside
+from elmokit.io.text_files import explain_failures, read_json
+from elmokit.io.torch_files import read_torch
+from elmokit.validation import Bounds, build_from
 
 __all__ = ["load_manylangs", "looks_like_manylangs"]
 
@@ -49,6 +63,40 @@ DEFAULT_ARCHITECTURE = {
 }
 
 
+@dataclass(frozen=True)
+class EncoderSizes:
+    """The part `encoder` of an architecture; a clip of 0 means none."""
+
+    ignores_others: ClassVar[bool] = True
+    dim: Width
+    projection_dim: Width
+    n_layers: Depth
+    cell_clip: Annotated[float, Bounds(at_least=0)] | None = None
+    proj_clip: Annotated[float, Bounds(at_least=0)] | None = None
+
+
+@dataclass(frozen=True)
+class EmbedderSizes:
+    """The part `token_embedder` of an architecture; a width of 0 means no such table."""
+
+    ignores_others: ClassVar[bool] = True
+    char_dim: Annotated[int, Bounds(0, 2**16)]
+    word_dim: Annotated[int, Bounds(0, 2**16)]
+    max_characters_per_token: Columns
+    filters: Filters = ()
+    activation: Activation = "relu"
+    n_highway: NumHighways = 0
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What is read of an architecture file."""
+
+    ignores_others: ClassVar[bool] = True
+    encoder: EncoderSizes
+    token_embedder: EmbedderSizes
+
+
 def looks_like_manylangs(folder: Path) -> bool:
     """Whether a folder holds, or is meant to hold, an ELMoForManyLangs model: one of its own file names is enough."""
     return any((folder / name).is_file() for name in (*WEIGHTS, *DICTIONARIES))
@@ -57,15 +105,15 @@ def looks_like_manylangs(folder: Path) -> bool:
 def load_manylangs(folder: Path) -> Checkpoint:
     """The checkpoint of an ELMoForManyLangs folder; what is amiss is a `CheckpointError` naming file and tensor."""
     folder = Path(folder)
-    architecture, found, name = _find_architecture(folder)
-    encoder, embedder = (_get_section(architecture, name, found) for name in ("encoder", "token_embedder"))
-    _refuse_other_networks(encoder, embedder, found)
-    alphabet = (
-        _read_dictionary(folder / "char.dic", LETTER_SPECIALS) if _get_size(embedder, "char_dim", found) else None
-    )
-    vocabulary = (
-        _read_dictionary(folder / "word.dic", WORD_SPECIALS) if _get_size(embedder, "word_dim", found) else None
-    )
+    values, found, name = _find_architecture(folder)
+    _refuse_other_networks(values, found)
+    try:
+        architecture = build_from(Architecture, values)
+    except ConfigError as problem:
+        raise CheckpointError(f"{found} does not describe a model: {problem}") from problem
+    encoder, embedder = architecture.encoder, architecture.token_embedder
+    alphabet = _read_dictionary(folder / "char.dic", LETTER_SPECIALS) if embedder.char_dim else None
+    vocabulary = _read_dictionary(folder / "word.dic", WORD_SPECIALS) if embedder.word_dim else None
     embedder_state = _StateDict(folder / WEIGHTS[0], found)
     encoder_state = _StateDict(folder / WEIGHTS[1], found)
     config, alphabet, vocabulary = _make_config(encoder, embedder, embedder_state, alphabet, vocabulary, found)
@@ -99,46 +147,38 @@ def _find_architecture(folder: Path) -> tuple[dict[str, Any], str, str]:
         )
     # The path may be one of the author's machine, and of another system: its last part is the name either way.
     name = given.replace("\\", "/").rsplit("/", 1)[-1]
-    for path in (folder / given, folder / name):
-        if os.path.isfile(path):  # unlike Path.is_file, false also for names that no system takes
+    for each in (given, name):
+        path = find_inside(folder, each)
+        if path is not None:
             return read_json(path), str(path), name
     found = f"the built-in default architecture ({name!r:.80} is not in {folder})"
     return DEFAULT_ARCHITECTURE, found, "built-in default"
 
 
-def _get_section(architecture: dict[str, Any], name: str, found: str) -> dict[str, Any]:
-    section = architecture.get(name)
-    if not isinstance(section, dict):
+def _refuse_other_networks(architecture: dict[str, Any], found: str) -> None:
+    names = {}
+    for part in ("encoder", "token_embedder"):
+        section = architecture.get(part)
+        if not isinstance(section, dict):
+            raise CheckpointError(
+                f"{found}: expected an object {part!r} with the sizes of that part, found {section!r:.60}"
+            )
+        names[part] = str(section.get("name")).lower()
+    if names["encoder"] != "elmo":
         raise CheckpointError(
-            f"{found}: expected an object {name!r} with the sizes of that part, found {section!r:.60}"
+            f"{found}: the encoder is {names['encoder']!r:.40}, an ordinary bidirectional LSTM with one output per "
+            "word and not an ELMo with a layer for each LSTM; only the encoder 'elmo' can be loaded"
         )
-    return section
-
-
-def _refuse_other_networks(encoder: dict[str, Any], embedder: dict[str, Any], found: str) -> None:
-    kinds = str(encoder.get("name")).lower(), str(embedder.get("name")).lower()
-    if kinds[0] != "elmo":
+    if names["token_embedder"] != "cnn":
         raise CheckpointError(
-            f"{found}: the encoder is {kinds[0]!r}, an ordinary bidirectional LSTM with one output per word and not "
-            "an ELMo with a layer for each LSTM; only the encoder 'elmo' can be loaded"
+            f"{found}: the token_embedder is {names['token_embedder']!r:.60}, which reads characters by an LSTM and "
+            "not by the convolutions of an ELMo; only the token_embedder 'cnn' can be loaded"
         )
-    if kinds[1] != "cnn":
-        raise CheckpointError(
-            f"{found}: the token_embedder is {kinds[1]!r}, which reads characters by an LSTM and not by the "
-            "convolutions of an ELMo; only the token_embedder 'cnn' can be loaded"
-        )
-
-
-def _get_size(section: dict[str, Any], name: str, found: str) -> int:
-    size = section.get(name)
-    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-        raise CheckpointError(f"{found}: expected {name} to be a whole number of 0 or more, found {size!r:.60}")
-    return size
 
 
 def _make_config(
-    encoder: dict[str, Any],
-    embedder: dict[str, Any],
+    encoder: EncoderSizes,
+    embedder: EmbedderSizes,
     state: _StateDict,
     alphabet: dict[int, str] | None,
     vocabulary: dict[int, str] | None,
@@ -148,34 +188,32 @@ def _make_config(
     characters = words = letters = known = None
     try:
         if alphabet is not None:
-            dim = _get_size(embedder, "char_dim", found)
-            letters = _order_by_row("char.dic", alphabet, state.num_rows("char_emb_layer.embedding.weight", dim))
+            rows = state.num_rows("char_emb_layer.embedding.weight", embedder.char_dim)
+            letters = _order_by_row("char.dic", alphabet, rows)
             characters = CharConfig(
                 scheme="unicode",
-                max_length=_get_size(embedder, "max_characters_per_token", found),
+                max_length=embedder.max_characters_per_token,
                 num_symbols=len(letters),
-                dim=dim,
-                filters=tuple((width, channels) for width, channels in embedder.get("filters", ())),
-                activation=embedder.get("activation", "relu"),
-                num_highways=_get_size(embedder, "n_highway", found),
+                dim=embedder.char_dim,
+                filters=embedder.filters,
+                activation=embedder.activation,
+                num_highways=embedder.n_highway,
             )
         if vocabulary is not None:
-            dim = _get_size(embedder, "word_dim", found)
-            known = _order_by_row("word.dic", vocabulary, state.num_rows("word_emb_layer.embedding.weight", dim))
+            rows = state.num_rows("word_emb_layer.embedding.weight", embedder.word_dim)
+            known = _order_by_row("word.dic", vocabulary, rows)
             # The original cuts a word, to leave room for two markers, before it finds its row: also without characters.
-            max_length = _get_size(embedder, "max_characters_per_token", found) - 2
-            words = WordConfig(num_words=len(known), dim=dim, max_length=max_length)
+            max_length = embedder.max_characters_per_token - 2
+            words = WordConfig(num_words=len(known), dim=embedder.word_dim, max_length=max_length)
         lstm = LstmConfig(
-            num_layers=_get_size(encoder, "n_layers", found),
-            cell_dim=_get_size(encoder, "dim", found),
-            projection_dim=_get_size(encoder, "projection_dim", found),
-            cell_clip=encoder.get("cell_clip") or None,  # 0 means "off" there, as null does
-            projection_clip=encoder.get("proj_clip") or None,
+            num_layers=encoder.n_layers,
+            cell_dim=encoder.dim,
+            projection_dim=encoder.projection_dim,
+            cell_clip=encoder.cell_clip or None,  # 0 means "off" there, as null does
+            projection_clip=encoder.proj_clip or None,
         )
         config = ElmoConfig(characters=characters, words=words, lstm=lstm)
-    except (ConfigError, TypeError, ValueError) as problem:
-        if isinstance(problem, CheckpointError):
-            raise
+    except ConfigError as problem:
         raise CheckpointError(f"{found} does not describe a model: {problem}") from problem
     if not lstm.has_projection:
         raise CheckpointError(
@@ -275,22 +313,10 @@ class _StateDict:
 def _unpickle(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise CheckpointError(f"{path} is missing: an ELMoForManyLangs folder needs it; unpack the archive again")
-    check_not_pointer(path)
-    try:
-        values = torch.load(path, map_location="cpu", weights_only=True)
-    except UnpicklingError as problem:
-        reason = str(problem).split("\n")[0]
-        raise CheckpointError(
-            f"{path} is damaged or asks for code to be run, and nothing in it was: expected a pickle of tensors alone. "
-            f"Get the file anew from a source you trust ({reason:.200})"
-        ) from problem
-    except Exception as problem:  # a damaged file makes torch raise a dozen kinds of error, none of them its own
-        reason = str(problem).split("\n")[0]
-        raise CheckpointError(
-            f"{path} is damaged or no file of torch: expected a pickle of tensors; unpack the archive again "
-            f"({reason:.200})"
-        ) from problem
-    if not isinstance(values, dict) or not all(isinstance(value, Tensor) for value in values.values()):
+    values = read_torch(path)
+    if not isinstance(values, dict) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in values.items()
+    ):
         raise CheckpointError(f"{path}: expected a dictionary of tensors, found {type(values).__name__}")
     for name, tensor in values.items():
         # A view may claim terabytes over a handful of stored numbers; copying it would then fill the memory.

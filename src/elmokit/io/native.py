@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from safetensors.torch import save_file
@@ -30,6 +31,7 @@ from elmokit.errors import CheckpointError, ConfigError
 from elmokit.io.checkpoint import Checkpoint, WantsSoftmax, check_fits, check_shapes, num_parameters
 from elmokit.io.safe_tensors import read_safetensors, read_sizes
 from elmokit.io.text_files import read_json, read_json_words, read_words, write_words
+from elmokit.validation import build_from
 
 __all__ = ["FORMAT_VERSION", "load_native", "looks_like_native", "save_native"]
 
@@ -48,8 +50,8 @@ def looks_like_native(folder: Path) -> bool:
 def load_native(folder: Path, *, softmax: WantsSoftmax = False, copies: bool = False) -> Checkpoint:
     """Read the model in `folder`; `copies` reads its tensors instead of mapping them, for a folder about to go."""
     path = folder / "config.json"
-    values = read_json(path)
-    config = _read_config(values, path)
+    stored = _read_config(read_json(path), path)
+    config = stored.elmo
     weights = folder / "model.safetensors"
     if weights.exists():
         check_fits(config, weights)
@@ -57,13 +59,13 @@ def load_native(folder: Path, *, softmax: WantsSoftmax = False, copies: bool = F
     checkpoint = Checkpoint(
         config,
         tensors,
-        swaps_markers=bool(values.get("swaps_markers")),
+        swaps_markers=stored.swaps_markers,
         path=folder,
-        metadata=_read_metadata(values, path),
+        metadata=stored.metadata,
     )
     if config.characters is not None and config.characters.scheme == "unicode":
         checkpoint.alphabet = read_json_words(folder / "alphabet.json")
-    if values.get("has_words"):
+    if stored.has_words:
         checkpoint.vocabulary = read_json_words(folder / "words.json")
     if softmax and (folder / "softmax.safetensors").exists():
         path = folder / "softmax.safetensors"
@@ -106,11 +108,22 @@ def save_native(
     (folder / "README.md").write_text(_fill_card(checkpoint, dtype), encoding="utf-8")
 
 
-def _read_config(values: dict[str, Any], path: Path) -> ElmoConfig:
+@dataclass(frozen=True)
+class NativeConfig:
+    """What is read of a config.json; hubs and their tools add fields of their own."""
+
+    ignores_others: ClassVar[bool] = True
+    elmo: ElmoConfig
+    swaps_markers: bool = False
+    has_words: bool = False
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+def _read_config(values: dict[str, Any], path: Path) -> NativeConfig:
     version = values.get("format_version")
-    if not isinstance(version, int) or version < 1:
+    if type(version) is not int or version < 1:
         raise CheckpointError(
-            f"{path}: expected format_version 1 to {FORMAT_VERSION}, found {version!r}; is this a model of elmokit?"
+            f"{path}: expected format_version 1 to {FORMAT_VERSION}, found {version!r:.60}; is this a model of elmokit?"
         )
     if version > FORMAT_VERSION:
         raise CheckpointError(
@@ -118,16 +131,9 @@ def _read_config(values: dict[str, Any], path: Path) -> ElmoConfig:
             "upgrade with: pip install --upgrade elmokit"
         )
     try:
-        return ElmoConfig.from_dict(values.get("elmo") or {"characters": None})
+        return build_from(NativeConfig, values)
     except ConfigError as problem:
         raise CheckpointError(f"{path}: describes no model: {problem}") from problem
-
-
-def _read_metadata(values: dict[str, Any], path: Path) -> dict[str, str]:
-    metadata = values.get("metadata") or {}
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise CheckpointError(f"{path}: metadata should be an object of strings, found {str(metadata)[:60]!r}")
-    return metadata
 
 
 def _save_tensors(tensors: dict[str, Tensor], path: Path, dtype: str) -> None:

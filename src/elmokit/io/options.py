@@ -8,13 +8,28 @@ weights told (`WeightFacts`), fills the gaps as bilm-tf does, and complains only
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
-from elmokit.config import NUM_BYTE_SYMBOLS, CharConfig, ElmoConfig, LstmConfig, WordConfig
+from elmokit.config import (
+    NUM_BYTE_SYMBOLS,
+    Activation,
+    CharConfig,
+    Columns,
+    Depth,
+    ElmoConfig,
+    Filters,
+    LstmConfig,
+    NumHighways,
+    NumSymbols,
+    Width,
+    WordConfig,
+)
 from elmokit.errors import CheckpointError, ConfigError
+from elmokit.validation import Bounds, build_from
 
-__all__ = ["WeightFacts", "options_to_config", "config_to_options"]
+__all__ = ["Options", "WeightFacts", "config_to_options", "options_to_config", "read_options"]
 
 log = logging.getLogger(__name__)
 
@@ -28,39 +43,92 @@ class WeightFacts(NamedTuple):
     projects_words: bool
 
 
-def options_to_config(options: dict[str, Any], path: Path, facts: WeightFacts) -> ElmoConfig:
-    """The config that these options and weights describe; `path` is for messages."""
-    if options.get("bidirectional") is False:
+@dataclass(frozen=True)
+class LstmOptions:
+    """The part `lstm`; a clip of 0 means none."""
+
+    ignores_others: ClassVar[bool] = True
+    dim: Width
+    projection_dim: Width
+    n_layers: Depth = 1
+    cell_clip: Annotated[float, Bounds(at_least=0)] | None = None
+    proj_clip: Annotated[float, Bounds(at_least=0)] | None = None
+    use_skip_connections: bool | None = None
+
+
+@dataclass(frozen=True)
+class EmbeddingOptions:
+    """The part `char_cnn.embedding`."""
+
+    ignores_others: ClassVar[bool] = True
+    dim: Width
+
+
+@dataclass(frozen=True)
+class CharacterOptions:
+    """The part `char_cnn`."""
+
+    ignores_others: ClassVar[bool] = True
+    embedding: EmbeddingOptions
+    filters: Filters
+    max_characters_per_token: Columns = 50
+    activation: Activation = "relu"
+    n_highway: NumHighways | None = None
+    n_characters: NumSymbols | None = None
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is read of an options.json."""
+
+    ignores_others: ClassVar[bool] = True
+    lstm: LstmOptions
+    char_cnn: CharacterOptions | None = None
+    bidirectional: bool | None = None
+
+
+def read_options(values: dict[str, Any], path: Path) -> Options:
+    """The options in these values; `path` is for messages."""
+    if not isinstance(values.get("lstm"), dict):
+        found = f"found {values.get('lstm')!r:.60}"
+        raise CheckpointError(f"{path}: expected an object 'lstm', {found}; is this an ELMo options file?")
+    try:
+        options = build_from(Options, values)
+    except ConfigError as problem:
+        raise CheckpointError(f"{path}: describes no model: {problem}") from problem
+    if options.bidirectional is False:
         raise CheckpointError(
             f"{path}: expected a bidirectional language model, found bidirectional: false; "
             "a forward-only model has no backward layers to read"
         )
-    has_characters = options.get("char_cnn") is not None
-    if has_characters and not facts.has_characters:
+    return options
+
+
+def options_to_config(options: Options, path: Path, facts: WeightFacts) -> ElmoConfig:
+    """The config that these options and weights describe; `path` is for messages."""
+    if options.char_cnn is not None and not facts.has_characters:
         table = "a word table (embedding)" if facts.num_words else "neither char_embed nor embedding"
         raise CheckpointError(
             f"{path}: describes character input (char_cnn), but {facts.name} holds {table}; "
             "the two files belong to different models"
         )
-    if not has_characters and facts.num_words is None:
+    if options.char_cnn is None and facts.num_words is None:
         found = "a character table (char_embed)" if facts.has_characters else "neither embedding nor char_embed"
         raise CheckpointError(
             f"{path}: has no char_cnn, so word input was expected, but {facts.name} holds {found}; "
             "the two files belong to different models"
         )
     try:
-        lstm = _read_lstm(_get_part(options, "lstm", path), path)
-        if not has_characters:
+        lstm = _read_lstm(options.lstm)
+        if options.char_cnn is None:
             assert facts.num_words is not None
             words = WordConfig(num_words=facts.num_words, dim=lstm.projection_dim)
             return ElmoConfig(characters=None, words=words, lstm=lstm, projects_words=False)
-        characters = _read_characters(_get_part(options, "char_cnn", path), path)
+        characters = _read_characters(options.char_cnn, path)
         # bilm-tf projects only where widths differ, AllenNLP always: where they are equal the weights decide.
         projects = facts.projects_words or characters.num_features != lstm.projection_dim
         return ElmoConfig(characters, lstm=lstm, projects_words=projects)
-    except (ConfigError, TypeError, ValueError) as problem:
-        if isinstance(problem, CheckpointError):
-            raise
+    except ConfigError as problem:
         raise CheckpointError(f"{path}: describes no model: {problem}") from problem
 
 
@@ -97,52 +165,36 @@ def config_to_options(config: ElmoConfig) -> dict[str, Any]:
     return options
 
 
-def _read_lstm(values: dict[str, Any], path: Path) -> LstmConfig:
-    cell_dim, projection_dim = (
-        _get_field(values, "dim", "lstm", path),
-        _get_field(values, "projection_dim", "lstm", path),
-    )
+def _read_lstm(options: LstmOptions) -> LstmConfig:
     return LstmConfig(
-        num_layers=values.get("n_layers", 1),
-        cell_dim=cell_dim,
-        projection_dim=projection_dim,
-        cell_clip=_read_clip(values.get("cell_clip")),
+        num_layers=options.n_layers,
+        cell_dim=options.dim,
+        projection_dim=options.projection_dim,
+        cell_clip=_read_clip(options.cell_clip),
         # TensorFlow clips what it projects: a cell without projection matrix has no such clip.
-        projection_clip=_read_clip(values.get("proj_clip")) if cell_dim != projection_dim else None,
-        residual=bool(values.get("use_skip_connections")),
+        projection_clip=_read_clip(options.proj_clip) if options.dim != options.projection_dim else None,
+        residual=bool(options.use_skip_connections),
     )
 
 
-def _read_characters(values: dict[str, Any], path: Path) -> CharConfig:
-    count = values.get("n_characters")
-    if count not in (None, NUM_BYTE_SYMBOLS, NUM_BYTE_SYMBOLS + 1):
+def _read_characters(options: CharacterOptions, path: Path) -> CharConfig:
+    if options.n_characters not in (None, NUM_BYTE_SYMBOLS, NUM_BYTE_SYMBOLS + 1):
         log.warning(
-            "%s: n_characters is %r, expected 261 (training) or 262 (prediction); the weights decide", path, count
+            "%s: n_characters is %r, expected 261 (training) or 262 (prediction); the weights decide",
+            path,
+            options.n_characters,
         )
     return CharConfig(
-        max_length=values.get("max_characters_per_token", 50),
-        dim=_get_field(_get_part(values, "embedding", path), "dim", "char_cnn.embedding", path),
-        filters=tuple((width, channels) for width, channels in _get_field(values, "filters", "char_cnn", path)),
-        activation=values.get("activation", "relu"),
-        num_highways=values.get("n_highway") or 0,
+        max_length=options.max_characters_per_token,
+        dim=options.embedding.dim,
+        filters=options.filters,
+        activation=options.activation,
+        num_highways=options.n_highway or 0,
     )
 
 
 def _read_clip(value: float | None) -> float | None:
     return float(value) if value else None  # 0 and null both mean that nothing is clipped
-
-
-def _get_part(values: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
-    part = values.get(name)
-    if not isinstance(part, dict):
-        raise CheckpointError(f"{path}: expected an object {name!r}, found {part!r:.60}; is this an ELMo options file?")
-    return part
-
-
-def _get_field(values: dict[str, Any], name: str, where: str, path: Path) -> Any:  # noqa: ANN401
-    if name not in values:
-        raise CheckpointError(f"{path}: expected {where}.{name}, found only {', '.join(sorted(values)) or 'nothing'}")
-    return values[name]
 
 
 def _inexpressible(reason: str) -> CheckpointError:

@@ -2,7 +2,8 @@
 
 A source is the name of an installed model, a folder, a `.zip`, or a hub id (`owner/name`). The first that exists in
 this order is taken, so what such a name means never depends on the current folder (`./name` is a folder). Nothing but
-a hub id reaches for the network, and only when no such path exists here.
+a hub id reaches for the network, and only when neither such a path nor a folder `owner` exists here: then it is a
+mistyped path.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Literal, NamedTuple
 from elmokit.errors import CheckpointError, suggest
 from elmokit.io.allennlp import looks_like_allennlp
 from elmokit.io.archive import MODEL_FILES, unpack
+from elmokit.io.inside import check_entries
 from elmokit.io.manylangs import looks_like_manylangs
 from elmokit.io.native import looks_like_native
 from elmokit.io.packages import KNOWN, find_model, install_command, model_names
@@ -53,8 +55,9 @@ def open_source(source: str | os.PathLike[str], *, softmax: bool = False) -> Ite
     if path is None:
         path = _fetch_from_hub(text, softmax=softmax)
     if path.is_dir():
+        check_entries(path)
         yield Folder(path, _find_family(path, [entry.name for entry in path.iterdir()]), is_temporary=False)
-    elif path.suffix.lower() == ".zip":
+    elif path.suffix.lower() == ".zip" and path.is_file():
         with tempfile.TemporaryDirectory(prefix="elmokit-", ignore_cleanup_errors=True) as temporary:
             names = unpack(path, Path(temporary))
             folder = _find_model_folder(Path(temporary))
@@ -90,6 +93,13 @@ def _fetch_from_hub(text: str, *, softmax: bool) -> Path:
     tried = f"{text}: no installed model, folder or .zip has this name here"
     if HUB_ID.fullmatch(text) is None or text.lower().endswith(MODEL_FILES + (".zip",)):
         raise CheckpointError(f"{tried}, and it is no hub id (owner/name); {_explain_sources()}{near}")
+    owner = Path(text).parent
+    if owner.is_dir():
+        held = [f"{owner}/{path.name}" for path in owner.iterdir()]
+        raise CheckpointError(
+            f"{tried}: the folder {owner} is here and does not hold it, so the hub was not asked"
+            f"{suggest(text, held)}; if a model of the hub is meant, call from another folder; {_explain_sources()}"
+        )
     from huggingface_hub import snapshot_download
 
     try:

@@ -110,7 +110,11 @@ def _parse_json(path: Path) -> Any:  # noqa: ANN401
     with explain_failures(path, "expected JSON, found something else"):
         if path.stat().st_size > LARGEST_JSON:
             raise CheckpointError(f"{path}: a JSON file should be below {LARGEST_JSON // 2**20} MiB, found more")
-        return json.loads(path.read_bytes().decode("utf-8-sig"))
+        return json.loads(path.read_bytes().decode("utf-8-sig"), parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _shorten(value: object) -> str:
