@@ -136,6 +136,14 @@ def test_without_a_model_the_bundled_one_is_used(capsys):
     assert "layer 2" in capsys.readouterr().out
 
 
+def test_a_text_in_another_script_than_the_models_is_one_line_of_warning(capsys):
+    asked = ["compare", "은행", "나는 은행 에서 돈을 빌려서 집을 샀다", "가을 에 은행 나무 아래 에서 놀았다"]
+    assert main(asked) == 0
+    assert "script Hangul, but the model was trained on Latin" in one_line_of(capsys)
+    assert main([*asked, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_compare_shows_sentences_and_a_row_for_each_pair(random_model, capsys):
     sentences = [RIVER, "No such word here.", "The BANK and the bank.", MONEY]
     assert main(["compare", "bank", *sentences, "--model", str(random_model)]) == 0

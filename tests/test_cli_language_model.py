@@ -169,3 +169,12 @@ def test_help_has_an_example_and_needs_no_torch(command):
     assert f"Example: elmo {command} " in done.stdout
     assert f"\nelmo {command} " in done.stdout
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_text_outside_the_vocabulary_is_said(model, tmp_path, capsys):
+    (tmp_path / "other.txt").write_text("The zither and the lute.\nA fiddle played.\n", encoding="utf-8")
+    asked = ["evaluate", str(tmp_path / "other.txt"), "--model", model]
+    assert main(asked) == 0
+    assert "of the words are outside the model's vocabulary" in one_line_of(capsys)
+    assert main([*asked, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""

@@ -33,7 +33,7 @@ from elmokit.commands.task import TASK_COMMANDS, TASK_SUMMARY
 from elmokit.commands.train import Train
 from elmokit.devices import is_out_of_memory
 from elmokit.errors import ElmoError, suggest
-from elmokit.waits import show_waits
+from elmokit.waits import show_waits, show_warnings
 
 __all__ = ["main", "parse_arguments"]
 
@@ -149,7 +149,7 @@ def _read_docstring(kind: type[Command]) -> str | None:
 
 def _run(command: Command) -> int:
     try:
-        with show_waits(is_quiet=command.quiet):
+        with show_waits(is_quiet=command.quiet), show_warnings(is_quiet=command.quiet):
             command.run()
         sys.stdout.flush()
         return 0

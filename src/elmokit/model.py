@@ -117,6 +117,7 @@ class Elmo(nn.Module):
         self.bilm = BiLM(config.lstm)
         self.mixes = nn.ModuleList(ScalarMix(config.num_layers, layer_norm=layer_norm) for _ in range(num_mixes))
         self.dropout = nn.Dropout(dropout)
+        self.scripts: tuple[str, ...] = ()  # that its training text was written in, where that is known
         self._stored_mix: tuple[ScalarMix, ...] = ()  # in a tuple: no part of the module, its state or its parameters
         self._canonical_state: BilmState | None = None
         self.encoder.requires_grad_(requires_grad)
@@ -160,6 +161,7 @@ class Elmo(nn.Module):
         weights = {name: value for name, value in tensors.items() if name.startswith(("encoder.", "bilm."))}
         elmo.load_state_dict(weights, assign=True)
         elmo.mixes.append(ScalarMix(checkpoint.config.num_layers))
+        elmo.scripts = tuple(checkpoint.metadata.get("scripts", "").replace(",", " ").split())
         if "mix.weights" in tensors:
             mix, gamma = tensors["mix.weights"].tolist(), float(tensors["mix.gamma"])
             elmo.store_mix(ScalarMix(len(mix), weights=mix, gamma=gamma, trainable=False))
@@ -219,6 +221,7 @@ class Elmo(nn.Module):
             alphabet=self.alphabet,
             swaps_markers=self.swaps_markers,
             vocabulary=self.vocabulary,
+            metadata={"scripts": ", ".join(self.scripts)} if self.scripts else {},
         )
 
     def fingerprint(self) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-__all__ = ["WAITS", "show_progress", "show_waits"]
+__all__ = ["WAITS", "show_progress", "show_waits", "show_warnings"]
 
 WAITS = logging.getLogger("elmokit.waits")
 FIRST_LINE, NEXT_LINE = 2.0, 30.0  # seconds
@@ -44,18 +44,31 @@ def show_progress(iterable: Iterable[Any] | None = None, *, hidden: bool = False
 @contextmanager
 def show_waits(*, is_quiet: bool) -> Iterator[None]:
     """Write what is waited for to standard error while a command runs; or, if it is quiet, nothing of it."""
+    with _show_lines(WAITS, logging.ERROR if is_quiet else logging.INFO):
+        yield
+
+
+@contextmanager
+def show_warnings(*, is_quiet: bool) -> Iterator[None]:
+    """Write the warnings of all of elmokit as lines of the command that runs; or, if it is quiet, none."""
+    with _show_lines(logging.getLogger("elmokit"), logging.ERROR if is_quiet else logging.WARNING):
+        yield
+
+
+@contextmanager
+def _show_lines(logger: logging.Logger, level: int) -> Iterator[None]:
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("elmo: %(message)s"))
-    before = WAITS.level, WAITS.propagate
-    WAITS.addHandler(handler)
-    WAITS.setLevel(logging.ERROR if is_quiet else logging.INFO)
-    WAITS.propagate = False
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    logger.propagate = False
     try:
         yield
     finally:
-        WAITS.setLevel(before[0])
-        WAITS.propagate = before[1]
-        WAITS.removeHandler(handler)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
+        logger.removeHandler(handler)
 
 
 class _Lines(io.TextIOBase):

@@ -12,6 +12,7 @@ import pytest
 from elmokit.cli import main, parse_arguments
 from elmokit.commands.train import Train, change_recipe, train_settings
 from elmokit.errors import ConfigError
+from elmokit.io import load
 from elmokit.pretrain.recipes import recipe_named
 
 TINY = [
@@ -77,6 +78,16 @@ def test_from_text_to_a_model_that_the_other_commands_take(texts, tmp_path, monk
     capsys.readouterr()
     assert main(["train", text, "-o", "model", "--held-out", held_out, "--tokenised", *TINY]) == 0
     assert "this run is finished" in capsys.readouterr().out
+
+
+def test_a_vocabulary_that_has_less_than_half_of_a_text_is_said(texts, tmp_path, capsys):
+    (tmp_path / "other.txt").write_text("quite other words here\n" * 20, encoding="utf-8")
+    asked = ["train", str(texts[0]), "--tokenised", "-o", str(tmp_path / "model"), *TINY]
+    assert main([*asked, "--vocabulary-size", "8", "--held-out", str(tmp_path / "other.txt")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "of the text: the model learns little but <UNK>; use a larger --vocabulary-size" in said
+    assert "the vocabulary has only 0.0% of the held-out text: its perplexity is mostly that of <UNK>" in said
+    assert load(tmp_path / "model").metadata["scripts"] == "Latin"
 
 
 @pytest.mark.parametrize(

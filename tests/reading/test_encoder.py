@@ -51,3 +51,29 @@ def test_strings_are_split_and_lists_are_checked():
         split_sentence({}, segmenter, name="line 7")
     with pytest.raises(InputError, match="it has the word 3 of type int: expected strings"):
         split_sentence([3], segmenter, name="it")
+
+
+def test_text_in_a_script_the_model_has_not_learned_is_said_once(caplog):
+    elmo = Elmo.random(ElmoConfig.tiny())
+    elmo.scripts = ("Latin",)
+    encoder = TextEncoder(elmo)
+    foreign = ["나는", "오늘", "아침에", "학교에", "가서", "친구를", "만나고", "점심을", "같이", "먹었다", "."]
+    encoder.encode([["Seoul", "is", "서울", "😀"]])
+    assert not caplog.records
+    for _ in range(3):
+        encoder.encode([foreign])
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "written in the script Hangul, but the model was trained on Latin" in caplog.text
+
+
+def test_a_model_that_does_not_know_its_scripts_says_nothing(caplog):
+    TextEncoder(Elmo.random(ElmoConfig.tiny())).encode([[f"가{chr(0xAC00 + number)}" for number in range(99)]])
+    assert not caplog.records
+
+
+def test_the_scripts_are_saved_with_the_model(tmp_path):
+    elmo = Elmo.random(ElmoConfig.tiny())
+    elmo.scripts = ("Hangul", "Latin")
+    elmo.save_pretrained(tmp_path / "model")
+    assert Elmo.from_pretrained(tmp_path / "model").scripts == ("Hangul", "Latin")
+    assert Elmo.from_pretrained("en-small").scripts == ("Latin",)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Evaluate"]
 
+MOST_UNKNOWN = 0.5  # of the words: beyond it a perplexity says little
+
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(Command):
@@ -69,6 +71,11 @@ class Evaluate(Command):
         else:
             for line in _table(result, words_per_second):
                 say(line)
+        if result.oov_rate > MOST_UNKNOWN:
+            self.advise(
+                f"{result.oov_rate:.0%} of the words are outside the model's vocabulary: this is mostly the perplexity "
+                "of <UNK>; is the text in the model's language, and split into words as its training text was?"
+            )
 
     def _lines(self, reader: LineReader) -> Iterator[str | list[str]]:
         from elmokit.waits import show_progress

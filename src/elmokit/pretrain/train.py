@@ -35,7 +35,7 @@ from elmokit.pretrain.batches.preparing import Prepared
 from elmokit.pretrain.batches.reader import Prefetcher, Reader
 from elmokit.pretrain.batches.sentences import SentenceReader
 from elmokit.pretrain.batches.streams import StreamReader
-from elmokit.pretrain.corpus.encoded import EncodedCorpus
+from elmokit.pretrain.corpus.encoded import UNKNOWN, EncodedCorpus
 from elmokit.pretrain.folder import (
     Texts,
     check_texts,
@@ -54,6 +54,7 @@ from elmokit.pretrain.saving import Checkpoints, save_model
 from elmokit.pretrain.start import Start, choose_start
 from elmokit.pretrain.stepping import GraphStepper, PlainStepper, build_stepper
 from elmokit.text.characters import Scheme, make_scheme
+from elmokit.text.scripts import find_scripts
 from elmokit.version import describe_version
 from elmokit.waits import show_progress
 
@@ -61,6 +62,7 @@ __all__ = ["build_reader", "train"]
 
 RECORD_AFTER = 3  # steps after which a GPU's optimiser step is recorded: its state is there then
 ASK_TIME_EVERY = 16  # steps between agreements of several processes on whether time is over
+LEAST_COVERAGE = 0.5  # of a text's words
 MANY_PASSES = 20
 HELD_OUT_TOKENS = 8192  # of held-out text, read at once
 
@@ -225,8 +227,20 @@ class _Training:
         ]
         if passes > MANY_PASSES:
             lines.append(f"            more than {MANY_PASSES} times is rarely worth it: --tokens N makes it shorter")
+        lines += self._warn_of_coverage()
         for line in lines:
             self.place.say(line)
+
+    def _warn_of_coverage(self) -> Iterator[str]:
+        """Lines about a text of which the vocabulary has less than half."""
+        known = self.corpus.coverage
+        if known < LEAST_COVERAGE:
+            yield f"warning     the vocabulary has only {known:.1%} of the text: the model learns little but <UNK>;"
+            yield "            use a larger --vocabulary-size, a smaller --min-count, or text in smaller words"
+        known = 1.0 if self.held_out is None else self.held_out.corpus.coverage
+        if known < LEAST_COVERAGE:
+            yield f"warning     the vocabulary has only {known:.1%} of the held-out text: its perplexity is mostly that"
+            yield "            of <UNK>; is it in the same language, and split into words in the same way?"
 
     def resume(self) -> None:
         """Continue from the last checkpoint, if there is one; what the log says beyond it is dropped."""
@@ -280,10 +294,12 @@ class _Training:
 
     def facts(self) -> dict[str, str]:
         """What is known about the model, for its card."""
+        counted = self.corpus.vocabulary, self.corpus.counts_V.tolist()
         facts = {
             **self.start.facts,
             "training_words": f"{self.tokens:,}",
             "corpus": f"{self.corpus.num_tokens:,} words in {self.corpus.num_sentences:,} sentences",
+            "scripts": ", ".join(find_scripts(*(part[UNKNOWN + 1 :] for part in counted))),
             "elmokit": describe_version(),
         }
         if self.evaluations:

@@ -8,6 +8,7 @@ Shapes: B sentences, U distinct words, C columns of ids, P width of a direction.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
@@ -23,12 +24,15 @@ from elmokit.errors import InputError
 from elmokit.model import Elmo
 from elmokit.nn.packing import NUM_BOUNDARIES, BoundedText, add_boundaries
 from elmokit.reading.cache import CACHE_WORDS, Token, WordCache
+from elmokit.text.scripts import ScriptWatch
 from elmokit.text.segmenters import Segmenter
 
 __all__ = ["Sentence", "StateMode", "TextEncoder", "split_sentence"]
 
 Sentence = str | Sequence[Token]
 StateMode = Literal["zero", "carry", "canonical"]  # what the model remembers at the start of a sentence
+
+log = logging.getLogger(__name__)
 
 BEGIN, END = range(NUM_BOUNDARIES)  # rows of the boundaries among the vectors of a text; words follow
 
@@ -52,6 +56,7 @@ class TextEncoder:
         self.cache = WordCache(cache_words)
         self._boundaries_2P: Tensor | None = None
         self._is_compiled: tuple[object, bool] = None, False
+        self._watch = ScriptWatch(elmo.scripts) if elmo.scripts else None
 
     @torch.inference_mode()
     def encode(self, sentences: Sequence[Sequence[Token]]) -> BoundedText:
@@ -59,6 +64,8 @@ class TextEncoder:
         lengths_B = np.fromiter(map(len, sentences), np.int64, len(sentences))
         running = list(chain.from_iterable(sentences))
         distinct = list(dict.fromkeys(running))
+        if self._watch is not None:
+            self._watch_scripts(self._watch, distinct)
         numbers = dict(zip(distinct, range(NUM_BOUNDARIES, NUM_BOUNDARIES + len(distinct)), strict=True))
         words_N = np.fromiter(map(numbers.__getitem__, running), np.int64, len(running))
         words_T, starts_B = add_boundaries(words_N, lengths_B, begin=BEGIN, end=END)
@@ -86,6 +93,18 @@ class TextEncoder:
     def __getstate__(self) -> dict[str, object]:
         # What was computed here is computed again where the copy runs.
         return {**self.__dict__, "_boundaries_2P": None, "_is_compiled": (None, False)}
+
+    def _watch_scripts(self, watch: ScriptWatch, words: Sequence[Token]) -> None:
+        foreign = watch.look([word for word in words if isinstance(word, str)])
+        if watch.is_done:
+            self._watch = None
+        if foreign is not None:
+            log.warning(
+                "most of this text is written in the script %s, but the model was trained on %s: its vectors and "
+                "predictions mean little here; `elmo info` lists the models that are there, `elmo train` makes one",
+                foreign,
+                " and ".join(watch.scripts),
+            )
 
     def _encode_boundaries(self) -> Tensor:
         boundaries_2P = self._boundaries_2P
