@@ -275,6 +275,19 @@ def test_text_that_is_not_utf8_leaves_no_output(text, tmp_path, elmo):
     assert not (tmp_path / "out.npy").exists()
 
 
+def test_a_line_without_an_end_is_refused_or_split(tmp_path, elmo, monkeypatch):
+    monkeypatch.setattr("elmokit.embed.files.LONGEST_SENTENCE", 40)
+    long = tmp_path / "long.txt"
+    long.write_text("fine .\n" + "It rained again . " * 9 + "\n")
+    with pytest.raises(InputError, match=r"long\.txt:2: .* more than 40 bytes: break it into lines"):
+        run(long, tmp_path / "out.jsonl", elmo)
+    assert os.listdir(tmp_path) == ["long.txt"]
+    run(long, tmp_path / "out.parquet", elmo, split=True)
+    rows = pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pylist()
+    assert [row["line"] for row in rows] == [0] + [1] * (len(rows) - 1)
+    assert sum((row["words"] for row in rows[1:]), []) == ["It", "rained", "again", "."] * 9
+
+
 def test_odd_words_are_counted_in_one_warning_and_refused_when_strict(tmp_path, elmo):
     text = tmp_path / "in.txt"
     text.write_text("fine\na\0b\n" + "x" * 10**6 + "\n")

@@ -124,6 +124,23 @@ def test_typed_files_are_named_with_the_line(desk, capsys):
     assert "typed:3: expected a premise, found no words" in capsys.readouterr().err
 
 
+def test_csv_files_train_score_and_predict(desk, capsys):
+    (desk / "my.csv").write_text('id,label,text\n1,good,"Fine, really."\n2,bad,"Dull, ""sad"""\n', encoding="utf-8")
+    quick = ["--elmo", "none", "--epochs", "1", "--set", "hidden=4"]
+    assert main(["task", "train", "classify", "--train", "my.csv", "--dev", "my.csv", "-o", "films", *quick]) == 0
+    assert main(["task", "evaluate", "films", "my.csv"]) == 0
+    capsys.readouterr()
+    assert main(["task", "predict", "films", "--file", "my.csv"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split("\t")[2] for line in shown] == ["Fine , really .", 'Dull , " sad "']
+    (desk / "review.csv").write_text("Stars,Review\n5,Fine.\n", encoding="utf-8")
+    assert main(["task", "predict", "films", "--file", "review.csv"]) == 2
+    assert "review.csv:1: expected a row that names the column of the sentence (text, sent" in capsys.readouterr().err
+    (desk / "short.csv").write_text("text,id\nFine.,1\nFine.\n", encoding="utf-8")
+    assert main(["task", "predict", "films", "--file", "short.csv"]) == 2
+    assert "short.csv:3: expected 2 fields, found 1" in capsys.readouterr().err
+
+
 def test_help_of_the_group(capsys):
     assert main(["task"]) == 0
     shown = capsys.readouterr().out

@@ -9,7 +9,7 @@ import pyarrow
 import pytest
 
 from elmokit.errors import InputError
-from elmokit.text.files import LineReader
+from elmokit.text.files import LineReader, read_blocks
 
 
 def zstd_compress(data):
@@ -112,3 +112,49 @@ def test_inputs_that_cannot_be_read_are_refused_at_once(tmp_path):
         LineReader([])
     with pytest.raises(InputError, match="more than once"):
         LineReader(["-", "-"])
+
+
+ENGLISH, CHINESE = "The bank lent him money.\nShe sat there.\n", "我去银行取钱，银行在河边。\n他在那里。\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("text", [ENGLISH, CHINESE, "naïve café, €5\n", "Москва и Київ.\n"])
+def test_utf16_without_a_mark_gets_the_right_advice(text, encoding, tmp_path):
+    path = written(tmp_path, text.encode(encoding))
+    advice = rf"in\.txt: expected UTF-8, .* looks like UTF-16: .* iconv -f utf-16{encoding[-2:]} -t utf-8$"
+    with pytest.raises(InputError, match=advice):
+        texts(path)
+    with pytest.raises(InputError, match=advice):
+        list(read_blocks(str(path)))
+
+
+ODD = [b"a\0b c\n", b"a\0\n", b"\0\0\0\0\0\0", CHINESE.encode(), b"\x1b[1mbold\x1b[0m\n", b"x", b"1\t0\t1\t0\n"]
+
+
+@pytest.mark.parametrize("data", ODD)
+def test_text_with_odd_characters_is_no_utf16(data, tmp_path):
+    assert b"\n".join(line.raw for line in LineReader([written(tmp_path, data)])) == data.removesuffix(b"\n")
+
+
+def test_a_line_that_is_too_long_is_refused(tmp_path):
+    path = written(tmp_path, b"fine\n" + b"123456789 " * 10 + b"\n")
+    lines = iter(LineReader([path], longest=20))
+    assert next(lines).raw == b"fine"
+    with pytest.raises(InputError, match=r"in\.txt:2: .* found a line of more than 20 bytes: .* fold -s"):
+        next(lines)
+
+
+def test_a_line_that_is_too_long_is_cut_at_a_space(tmp_path):
+    path = written(tmp_path, b"\xef\xbb\xbfone\n" + b"1234567 " * 5 + b"\r\nlast")
+    lines = list(LineReader([path], longest=20, cuts=True))
+    assert [line.raw for line in lines] == [b"one", b"1234567 1234567 ", b"1234567 1234567 ", b"1234567 ", b"last"]
+    assert [line.number for line in lines] == [0, 1, 1, 1, 2]
+    assert lines[3].place.endswith(":2")
+
+
+@pytest.mark.parametrize("text", ["é" * 50, " " + "x" * 99, "a" * 20, "ab\n" * 9, "a b c d e f g h i j k l m"])
+@pytest.mark.parametrize("longest", [7, 20, 100])
+def test_no_byte_is_lost_where_lines_are_cut(text, longest, tmp_path):
+    lines = list(LineReader([written(tmp_path, text.encode())], longest=longest, cuts=True))
+    assert all(len(line.raw) <= longest for line in lines)
+    assert "".join(line.text() for line in lines) == text.replace("\n", "")

@@ -88,9 +88,10 @@ def read_texts(texts: Sequence[str]) -> list[str]:
     """Texts as they were typed, where `-` stands for the lines of standard input that are not blank."""
     if "-" not in texts:
         return list(texts)
-    from elmokit.text.files import LineReader
+    from elmokit.text.files import LONGEST_SENTENCE, LineReader
 
-    lines = [line.text() for line in LineReader(["-"] * texts.count("-")) if line.raw.strip()]
+    reader = LineReader(["-"] * texts.count("-"), longest=LONGEST_SENTENCE)
+    lines = [line.text() for line in reader if line.raw.strip()]
     place = texts.index("-")
     return [*texts[:place], *lines, *texts[place + 1 :]]
 

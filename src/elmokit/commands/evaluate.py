@@ -55,9 +55,10 @@ class Evaluate(Command):
 
     def run(self) -> None:
         """Read the files and print what the model thought of them."""
-        from elmokit.text.files import LineReader
+        from elmokit.text.files import LONGEST_SENTENCE, LineReader
 
-        reader = LineReader(self.files)  # before torch: a name that is not there says so at once
+        # Before torch: a name that is not there says so at once.
+        reader = LineReader(self.files, longest=LONGEST_SENTENCE, cuts=not self.tokenised)
         from elmokit.language_model.model import LanguageModel
 
         model = LanguageModel.from_pretrained(self.model)

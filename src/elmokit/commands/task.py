@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -209,7 +209,8 @@ class TaskPredict(Command):
     """Show what a task model says of your own text.
 
     A task over one sentence takes each text by itself; one over two (infer, answer) takes them in pairs, and a file
-    has them on one line with a tab between.
+    has them on one line with a tab between. A .csv has them in the columns that its first row names so: text or
+    sentence; premise and hypothesis; passage and question.
 
     Example: elmo task predict names "Ann Lee moved to Oslo in May."
     """
@@ -243,7 +244,6 @@ class TaskPredict(Command):
             say(json.dumps(prediction, ensure_ascii=False) if self.json else model.show(example, prediction))
 
     def _examples(self, model: TaskModel) -> Iterator[Example]:
-        from elmokit.text.files import LineReader
         from elmokit.text.segmenters import RuleSegmenter
 
         segmenter = _split_at_blanks if self.tokenised else RuleSegmenter()
@@ -256,16 +256,13 @@ class TaskPredict(Command):
             raise InputError(f"the task {model.name} takes {needed} together, found {len(typed)} text(s)")
         for start in range(0, len(typed), count):
             yield model.example_of(*typed[start : start + count], segmenter=segmenter)
-        for line in LineReader(files) if files else []:
-            if not line.raw.strip():
-                continue
-            fields = line.text().split("\t") if count > 1 else [line.text()]
+        for place, fields in _read_texts(files, model.texts) if files else []:
             if len(fields) != count:
-                raise InputError(f"{line.place}: expected {needed} with a tab between, found {len(fields)} field(s)")
+                raise InputError(f"{place}: expected {needed} with a tab between, found {len(fields)} field(s)")
             try:
                 yield model.example_of(*fields, segmenter=segmenter)
             except InputError as problem:
-                raise InputError(f"{line.place}: {problem}") from None
+                raise InputError(f"{place}: {problem}") from None
 
 
 TASK_COMMANDS: dict[str, type[Command]] = {"train": TaskTrain, "evaluate": TaskEvaluate, "predict": TaskPredict}
@@ -275,6 +272,37 @@ def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
         raise InputError(f"the folder {folder} {what}: expected a task model that `elmo task train` wrote")
+
+
+def _read_texts(files: Iterable[str], names: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Where they stand, and the texts of each line, or of each row of a .csv, that are asked about."""
+    from elmokit.tasks.data import Problems, is_csv, read_csv
+    from elmokit.tasks.data.tables import TEXT_COLUMNS
+    from elmokit.text.files import LONGEST_SENTENCE, LineReader
+
+    for file in find_files(files):
+        if not is_csv(file):
+            lines = (line for line in LineReader([file], longest=LONGEST_SENTENCE) if line.raw.strip())
+            yield from ((line.place, line.text().split("\t") if len(names) > 1 else [line.text()]) for line in lines)
+            continue
+        rows = read_csv(file, Problems())
+        first, header = next(rows, (1, [""]))
+        columns = [_find_column(header, name, TEXT_COLUMNS[name], place=f"{file}:{first}") for name in names]
+        for number, fields in rows:
+            if len(fields) != len(header):
+                raise InputError(f"{file}:{number}: expected {len(header)} fields, found {len(fields)}")
+            yield f"{file}:{number}", [fields[column] for column in columns]
+
+
+def _find_column(header: Iterable[str], name: str, known: Sequence[str], *, place: str) -> int:
+    folded = [field.strip().lower() for field in header]
+    found = next((folded.index(other) for other in known if other in folded), None)
+    if found is None:
+        raise InputError(
+            f"{place}: expected a row that names the column of the {name} ({', '.join(known)}), found "
+            f"{', '.join(folded)[:60]!r}; name it so"
+        )
+    return found
 
 
 def _split_at_blanks(text: str) -> list[list[Word]]:

@@ -32,7 +32,7 @@ from elmokit.embed.sinks import Contents, Format, find_format
 from elmokit.errors import InputError, OutputError
 from elmokit.nn.bilm import BilmState
 from elmokit.reading.batching import CARRY_BATCH_SIZE
-from elmokit.text.files import LineReader
+from elmokit.text.files import LONGEST_SENTENCE, LineReader
 
 __all__ = ["EmbedReport", "embed_files"]
 
@@ -118,7 +118,7 @@ def embed_files(
     _check_choices(
         dtype, batch_size, segment_words, split=split, tokenised=tokenised, resume=resume, overwrite=overwrite
     )
-    reader = LineReader([inputs] if isinstance(inputs, (str, PathLike)) else inputs)
+    reader = LineReader(inputs, longest=LONGEST_SENTENCE, cuts=split)
     started = time.monotonic()
     folder = PartialFolder(output)
     manifest = make_manifest(

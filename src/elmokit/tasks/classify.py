@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
@@ -22,8 +21,15 @@ from torch import Tensor, nn
 from elmokit.errors import InputError
 from elmokit.tasks.base import TaskModel, name_training_labels
 from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check, check_sizes
-from elmokit.tasks.data import Problems, split_words
-from elmokit.tasks.data.tables import LabelledSentence, is_json_lines, read_json_lines, read_labelled_lines, read_table
+from elmokit.tasks.data import Problems, is_csv, split_words
+from elmokit.tasks.data.tables import (
+    LabelledSentence,
+    is_json_lines,
+    read_comma_table,
+    read_json_lines,
+    read_labelled_lines,
+    read_table,
+)
 from elmokit.tasks.data.trees import read_trees
 from elmokit.tasks.network.attention import masked_softmax
 from elmokit.tasks.network.inputs import WordInputs
@@ -37,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TASK", "Classifier", "ClassifyConfig"]
 
-Format = Literal["auto", "trees", "tsv", "jsonl", "lines"]
+Format = Literal["auto", "trees", "tsv", "csv", "jsonl", "lines"]
 
 
 @dataclass(frozen=True)
@@ -46,9 +52,11 @@ class ClassifyConfig(TaskConfig):
 
     Arguments:
         inputs: what is known about each word.
-        format: of the files: `"trees"` (SST), `"tsv"`, `"jsonl"`, `"lines"` (label, blank, text), or by their looks.
+        format: of the files: `"trees"` (SST), `"tsv"`, `"csv"`, `"jsonl"`, `"lines"` (label, blank, text), or by
+            their looks.
         phrases: learn from the labelled phrases of trees too, not from whole sentences alone.
-        words: how a text becomes words: `"blanks"` (it is tokenised) or `"segment"` (by elmokit's rules).
+        words: how a text becomes words: `"blanks"` (it is tokenised), `"segment"` (by elmokit's rules), or `"auto"`:
+            corpora are mostly tokenised, so only a .csv is segmented.
         hidden: width of each direction of the biLSTMs.
         attends: compare the words of a sentence with each other.
         dropout: of the features and of the layers.
@@ -57,7 +65,7 @@ class ClassifyConfig(TaskConfig):
     inputs: InputConfig = field(default_factory=lambda: InputConfig(character_filters=64))
     format: Format = "auto"
     phrases: bool = False
-    words: Literal["blanks", "segment"] = "blanks"
+    words: Literal["auto", "blanks", "segment"] = "auto"
     hidden: int = 150
     attends: bool = True
     dropout: float = 0.2
@@ -66,7 +74,7 @@ class ClassifyConfig(TaskConfig):
         """Reject what cannot be built."""
         formats = get_args(Format)
         check(self.format in formats, f"format is {self.format!r}: use one of {', '.join(formats)}")
-        check(self.words in ("blanks", "segment"), f"words is {self.words!r}: use blanks or segment")
+        check(self.words in ("auto", "blanks", "segment"), f"words is {self.words!r}: use auto, blanks or segment")
         check_sizes(self, "hidden")
 
 
@@ -113,10 +121,14 @@ class Classifier(TaskModel):
         kind = _guess_format(path) if config.format == "auto" else config.format
         if kind == "trees":
             return read_trees(path, problems=problems)
-        readers = {"tsv": read_table, "jsonl": read_json_lines, "lines": read_labelled_lines}
-        return readers[kind](
-            path, splits=str.split if config.words == "blanks" else segmenters.words, problems=problems
-        )
+        readers = {
+            "tsv": read_table,
+            "csv": read_comma_table,
+            "jsonl": read_json_lines,
+            "lines": read_labelled_lines,
+        }
+        is_segmented = config.words == "segment" or (config.words == "auto" and kind == "csv")
+        return readers[kind](path, splits=segmenters.words if is_segmented else str.split, problems=problems)
 
     @classmethod
     def read_train(
@@ -213,8 +225,8 @@ def _guess_format(path: str | os.PathLike[str]) -> str:
         raise InputError("standard input is read once, so its format must be given when training: --set format=tsv")
     if is_json_lines(path):
         return "jsonl"
-    if Path(path).name.lower().endswith(".csv"):
-        raise InputError(f"{os.fspath(path)}: expected tabs between label and text, found a .csv; save it as .tsv")
+    if is_csv(path):
+        return "csv"
     first = next((line.raw for line in LineReader([path]) if line.raw.strip()), b"")
     if first.lstrip().startswith(b"("):
         return "trees"

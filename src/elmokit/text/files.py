@@ -3,7 +3,9 @@
 Names of files, glob patterns and `-` (standard input) arrive; undecoded UTF-8 leaves, with the place of every line so
 that a message can name it. Files ending in .gz, .bz2, .xz, .zst or .lz4 are unpacked on the way, a byte-order mark is
 left out. Only a newline ends a line (a carriage return before it is dropped): U+2028 and its like are characters of the
-text. What is not UTF-8 is refused with its place, since guessing an encoding would spoil a corpus silently.
+text. What is not UTF-8 is refused with its place, since guessing an encoding would spoil a corpus silently. A
+line may have no end (a small packed file can hide gigabytes of it), so who reads lines as sentences says how long one
+may be.
 
     LineReader     lines, one after the other: what nearly every command reads
     read_blocks    about a megabyte of whole lines at a time: what training reads, in several processes
@@ -12,6 +14,7 @@ text. What is not UTF-8 is refused with its place, since guessing an encoding wo
 
 from __future__ import annotations
 
+import codecs
 import glob
 import io
 import lzma
@@ -25,6 +28,7 @@ from typing import BinaryIO, NamedTuple, cast
 from elmokit.errors import CheckpointError, InputError
 
 __all__ = [
+    "LONGEST_SENTENCE",
     "PACKED_SUFFIXES",
     "STANDARD_INPUT",
     "Line",
@@ -41,9 +45,12 @@ __all__ = [
 STANDARD_INPUT = "-"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+HEAD_BYTES = 4096  # of a file tell its encoding
+CONTROLS = bytes({*range(32)} - set(b"\t\n\v\f\r\x1b"))  # no text has them, in any encoding of single bytes
 ARROW_CODECS = {".bz2": "bz2", ".gz": "gzip", ".zst": "zstd", ".lz4": "lz4"}
 BLOCK_BYTES = 1 << 20
 LONGEST_LINE = 16 << 20  # bytes; in a block, a longer line is cut at a space, or else between two characters
+LONGEST_SENTENCE = 1 << 20  # bytes of a line that is one sentence, some 200,000 words: their layers are 2 GB and more
 
 PACKED_SUFFIXES = (".xz", *ARROW_CODECS)
 
@@ -81,10 +88,15 @@ class LineReader:
 
     Arguments:
         inputs: names of files or patterns, one or several; `-` is standard input and may come once.
+        longest: bytes that a line may have; unset, any number.
+        cuts: give a longer line in pieces, each with the number of the line, instead of refusing it.
     """
 
-    def __init__(self, inputs: PathName | Iterable[PathName]) -> None:
+    def __init__(
+        self, inputs: PathName | Iterable[PathName], *, longest: int | None = None, cuts: bool = False
+    ) -> None:
         self._files = find_files(inputs)
+        self._longest, self._cuts = longest, cuts
         self.bytes_total = measure_files(self._files)
         self._bytes_before = 0
         self._tell: Callable[[], int] = lambda: 0
@@ -99,9 +111,15 @@ class LineReader:
         for name in self._files:
             shown = "standard input" if name == STANDARD_INPUT else name
             with open_text(name) as (data, self._tell):
-                for place, raw in enumerate(split_lines(data), start=1):
+                _check_beginning(data, shown)
+                for place, raw, is_cut in _cut_lines(data, self._longest or -1):
+                    if is_cut and not self._cuts:
+                        raise InputError(
+                            f"{shown}:{place}: expected one sentence on a line, found a line of more than "
+                            f"{self._longest:,} bytes: break it into lines, e.g. with fold -s -w 10000"
+                        )
                     yield Line(number, f"{shown}:{place}", raw)
-                    number += 1
+                    number += not is_cut
                 self._bytes_before, self._tell = self.bytes_done, lambda: 0
 
 
@@ -132,6 +150,8 @@ def read_blocks(
         for data in _cut_blocks(stream, block_bytes):
             if report is not None:
                 report(tell())
+            if offset == 0:
+                _refuse_utf16(data[:HEAD_BYTES], file)
             mark = len(BYTE_ORDER_MARK) if offset == 0 and data.startswith(BYTE_ORDER_MARK) else 0
             yield TextBlock(data[mark:], file, first_line, offset + mark)
             first_line += data.count(b"\n")
@@ -184,6 +204,64 @@ def split_lines(data: BinaryIO, *, longest: int = -1) -> Iterator[bytes]:
     while raw:
         yield raw.removesuffix(b"\n").removesuffix(b"\r") if raw.endswith(b"\n") else raw
         raw = data.readline(longest)
+
+
+def _cut_lines(data: BinaryIO, longest: int) -> Iterator[tuple[int, bytes, bool]]:
+    """The lines with their numbers from 1; a longer one in pieces, and whether another piece of it follows."""
+    number, rest, raw = 1, b"", data.readline(longest)
+    is_cut = len(raw) == longest
+    raw = raw.removeprefix(BYTE_ORDER_MARK)
+    while raw:
+        piece = rest + raw
+        if raw.endswith(b"\n"):
+            yield number, piece.removesuffix(b"\n").removesuffix(b"\r"), False
+            number, rest = number + 1, b""
+        elif is_cut:
+            end = _find_cut(piece)
+            yield number, piece[:end], True
+            rest = piece[end:]
+        else:  # the end of the file
+            rest = piece
+            break
+        room = longest - len(rest) if longest >= 0 else longest
+        raw = data.readline(room)
+        is_cut = len(raw) == room
+    if rest:
+        yield number, rest, False
+
+
+def _check_beginning(data: BinaryIO, name: str) -> None:
+    peek = getattr(data, "peek", None)  # what replaces standard input may have none
+    if peek is not None:
+        _refuse_utf16(peek(HEAD_BYTES)[:HEAD_BYTES], name)
+
+
+def _refuse_utf16(head: bytes, name: str) -> None:
+    """Refuse UTF-16 that does not say so by a mark: with Latin letters it would pass as UTF-8 full of NULs."""
+    halves = head[::2], head[1::2]
+    if len(head) < 4 or head.startswith(UTF16_MARKS):
+        return
+    # The upper bytes of Latin, Greek, Cyrillic, Hebrew and Arabic letters are 0 to 6.
+    few, many = sorted(_count_controls(half) / len(half) for half in halves)
+    if (many > 0.6 and few < 0.3) or (few + many > 0.1 and not _begins_in_utf8(head)):
+        # The upper halves of the letters of a text are few: they name its scripts.
+        order = "be" if len({*halves[0]}) < len({*halves[1]}) else "le"
+        raise InputError(
+            f"{name}: expected UTF-8, found what looks like UTF-16: convert the file first, e.g. with "
+            f"iconv -f utf-16{order} -t utf-8"
+        )
+
+
+def _count_controls(head: bytes) -> int:
+    return len(head) - len(head.translate(None, delete=CONTROLS))
+
+
+def _begins_in_utf8(head: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)  # the last character may be cut
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _find_matches(source: str) -> list[str]:
@@ -241,7 +319,7 @@ def _cut_blocks(stream: BinaryIO, block_bytes: int) -> Iterator[bytes]:
 
 
 def _find_cut(block: bytes) -> int:
-    end = block.rfind(b" ") + 1
+    end = block.rfind(b" ", len(block) // 2) + 1
     if end:
         return end
     end = len(block)

@@ -1,20 +1,24 @@
 """What every reader of labelled files shares: their lines with their numbers, and what happens to bad ones.
 
 A path arrives at a reader; what it holds leaves. What cannot be used goes to `Problems`, which either stops with an
-error that names the place, or counts it and continues (`--skip-bad`).
+error that names the place, or counts it and continues (`--skip-bad`). A .csv gives rows instead of lines, because a
+field in quotes may hold the end of a line.
 """
 
 from __future__ import annotations
 
+import csv
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
 
 from elmokit.errors import InputError
 from elmokit.text.files import Line, LineReader
 
-__all__ = ["Problems", "split_blocks", "read_lines"]
+__all__ = ["Problems", "is_csv", "read_csv", "read_lines", "split_blocks"]
 
 
 @dataclass
@@ -81,6 +85,45 @@ def read_lines(path: str | os.PathLike[str], problems: Problems) -> Iterator[tup
         text = _decode(line, problems)
         if text is not None:
             yield line.number + 1, text
+
+
+def is_csv(path: str | os.PathLike[str]) -> bool:
+    """Whether the name of a file, packed or not, says that it holds fields between commas."""
+    return ".csv" in (suffix.lower() for suffix in Path(path).suffixes[-2:])
+
+
+def read_csv(path: str | os.PathLike[str], problems: Problems) -> Iterator[tuple[int, list[str]]]:
+    r"""Line (from 1) and fields of each row of a .csv; those between semicolons, as some spreadsheets write, too.
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("my.csv").write_text('label,text\ngood,"so ""fine"", he said"\n')
+        >>> list(read_csv("my.csv", Problems()))
+        [(1, ['label', 'text']), (2, ['good', 'so "fine", he said'])]
+    """
+    lines = read_lines(path, problems)
+    first = next(lines, None)
+    if first is None:
+        return
+    last = begin = first[0]
+
+    def texts() -> Iterator[str]:
+        nonlocal last
+        for number, text in chain([first], lines):
+            last = number
+            yield text + "\n"
+
+    rows = csv.reader(texts(), delimiter=";" if ";" in first[1] and "," not in first[1] else ",", strict=True)
+    try:
+        for fields in rows:
+            if any(field.strip() for field in fields):
+                yield begin, fields
+            begin = last + 1
+    except csv.Error as problem:
+        raise InputError(
+            f"{os.fspath(path)}:{begin}: expected fields between commas, found a row that cannot be read ({problem}): "
+            'a field with a comma or a quote in it stands in quotes, with its own quotes twice: "so ""fine"", he said"'
+        ) from None
 
 
 def _decode(line: Line, problems: Problems) -> str | None:

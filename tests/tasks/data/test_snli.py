@@ -136,3 +136,13 @@ def test_missing_and_unequal_parallel_files(tmp_path):
         written(tmp_path, "", name)
     with pytest.raises(InputError, match="expected premises"):
         list(read_pairs(tmp_path / "s1.no"))
+
+
+def test_pairs_between_commas(tmp_path):
+    path = tmp_path / "pairs.csv"
+    path.write_text('id,premise,hypothesis,label\n1,"It rains, again.",It is dry.,Contradiction\n')
+    (pair,) = read_pairs(path)
+    assert (pair.premise, pair.label) == (["It", "rains", ",", "again", "."], "contradiction")
+    path.write_text("It rains.,It is dry.,contradiction\n")
+    with pytest.raises(InputError, match=r"pairs\.csv:1: expected a line that names the fields"):
+        list(read_pairs(path))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
 
 from elmokit.errors import InputError
@@ -50,10 +52,52 @@ def test_columns_that_nobody_names(text, tmp_path):
         list(read_table(made(tmp_path, text)))
 
 
-def test_commas_are_no_tabs(tmp_path):
-    path = made(tmp_path, "text,label\n", "my.CSV")
-    with pytest.raises(InputError, match=r"my\.CSV: expected tabs between label and text, found a \.csv"):
-        Classifier.read(path, config=ClassifyConfig(), problems=Problems())
+def read_any(path, *, problems=None, **config):
+    return pairs(Classifier.read(path, config=ClassifyConfig(**config), problems=problems or Problems()))
+
+
+CSV = """id,text,label
+1,"Fine, and ""short"".",pos
+
+2,"It goes
+on.",neg
+"""
+
+
+def test_fields_between_commas(tmp_path):
+    path = made(tmp_path, CSV, "my.CSV")
+    assert read_any(path) == [("pos", 'Fine , and " short " .'), ("neg", "It goes on .")]
+    assert read_any(path, words="blanks")[0] == ("pos", 'Fine, and "short".')
+    sources = [each.source for each in Classifier.read(path, config=ClassifyConfig(), problems=Problems())]
+    assert sources == [f"{path}:2", f"{path}:4"]
+
+
+def test_fields_between_semicolons_and_a_packed_table(tmp_path):
+    assert read_any(made(tmp_path, "label;text\npos;so, so\n", "german.csv")) == [("pos", "so , so")]
+    packed = tmp_path / "my.csv.gz"
+    packed.write_bytes(gzip.compress(CSV.encode("utf-8-sig")))
+    assert len(read_any(packed)) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("review,label\ngood,pos\n", r"my\.csv:1: expected a line that names .* the text .*, found 'review, label'"),
+        ("good,pos\n", r"my\.csv:1: expected a line that names the label \(label, .*found 'good, pos'"),
+        ("label,text\npos,so, so\n", r"my\.csv:2: expected 2 fields, as in the first row, found 3; .*--skip-bad"),
+        ('label,text\npos,fine\nneg,"dull\n', r'my\.csv:3: expected fields between commas.*"so ""fine"", he said"'),
+        ("label,text\n,fine\n", r"my\.csv:2: .*an empty label"),
+    ],
+)
+def test_a_bad_table_is_refused_with_its_place(text, problem, tmp_path):
+    with pytest.raises(InputError, match=problem):
+        read_any(made(tmp_path, text, "my.csv"))
+
+
+def test_bad_rows_of_a_table_are_left_out_when_asked(tmp_path):
+    problems = Problems(skips=True)
+    assert read_any(made(tmp_path, "label,text\npos,so, so\nneg,no\n", "my.csv"), problems=problems) == [("neg", "no")]
+    assert problems.num_bad == 1
 
 
 def test_standard_input_is_not_read_twice():

@@ -13,10 +13,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from elmokit.errors import InputError
-from elmokit.text.labelled import Problems, read_lines, split_blocks
+from elmokit.text.labelled import Problems, is_csv, read_csv, read_lines, split_blocks
 from elmokit.text.segmenters import Segmenter
 
-__all__ = ["Example", "Problems", "split_blocks", "parse_json_lines", "split_words", "read_lines"]
+__all__ = [
+    "Example",
+    "Problems",
+    "is_csv",
+    "parse_json_lines",
+    "read_csv",
+    "read_lines",
+    "split_blocks",
+    "split_words",
+]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ A path arrives; `PairExample`s leave, one per pair. The kind of file is recognis
 * `s1.dev` (or `s2.dev`, `labels.dev`): premises, hypotheses and labels lie in three files of one folder, one line per
   pair, with words already between blanks;
 * a first line that begins with `{`: one JSON object per line;
+* a .csv: fields between commas, named by the first row;
 * anything else: fields between tabs, named by the first line, or premise, hypothesis and label in this order.
 
 Fields go by the names that corpora give them (`NAMES`), whatever their case. Labels are put in small letters, so SICK's
@@ -19,17 +20,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Literal
 
 from elmokit.errors import InputError
-from elmokit.tasks.data import Example, Problems, parse_json_lines, read_lines
-from elmokit.tasks.data.tables import QUOTED, unquote
+from elmokit.tasks.data import Example, Problems, is_csv, parse_json_lines, read_csv, read_lines
+from elmokit.tasks.data.tables import QUOTED, TEXT_COLUMNS, unquote
 from elmokit.text.segmenters import words
 
 __all__ = ["PairExample", "read_pairs"]
 
 NAMES = {
-    "premise": ("sentence1", "sentence_a", "premise", "context", "text"),
-    "hypothesis": ("sentence2", "sentence_b", "hypothesis", "hypo"),
+    "premise": TEXT_COLUMNS["premise"],
+    "hypothesis": TEXT_COLUMNS["hypothesis"],
     "label": ("gold_label", "entailment_judgment", "entailment_label", "label"),
 }
 NO_LABEL = ("-", "-1")  # as SNLI writes it, and as corpora with numbered labels do
@@ -83,12 +85,13 @@ _Fields = tuple[str, Mapping[str, str], bool]  # source, fields by our names, wh
 
 
 def _rows(path: str | os.PathLike[str], problems: Problems) -> Iterator[_Fields]:
+    if is_csv(path):
+        yield from _table(path, read_csv(path, problems), problems, between="commas")
+        return
     lines = ((number, text) for number, text in read_lines(path, problems) if text.strip())
     first = next(lines, None)
-    if first is None:
-        raise InputError(f"{os.fspath(path)}: expected pairs of sentences, found an empty file")
-    if not first[1].lstrip().startswith("{"):
-        yield from _table(path, first, lines, problems)
+    if first is None or not first[1].lstrip().startswith("{"):
+        yield from _table(path, _split_at_tabs(chain([first] if first else [], lines)), problems)
         return
     for number, found in parse_json_lines(path, chain([first], lines), problems, holding="two sentences and a label"):
         by_name = {str(key).lower(): value for key, value in found.items() if isinstance(value, (str, int))}
@@ -97,29 +100,43 @@ def _rows(path: str | os.PathLike[str], problems: Problems) -> Iterator[_Fields]
         yield f"{os.fspath(path)}:{number}", values, False
 
 
+def _split_at_tabs(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
+    """The fields of each line, without the quotes that a program put around them."""
+    is_quoted = None
+    for number, text in lines:
+        fields = text.split("\t")
+        if is_quoted is None:
+            is_quoted = all(QUOTED.fullmatch(field) for field in fields)
+        yield number, [unquote(field, always=is_quoted) for field in fields]
+
+
 def _table(
-    path: str | os.PathLike[str], first: tuple[int, str], rest: Iterator[tuple[int, str]], problems: Problems
+    path: str | os.PathLike[str],
+    rows: Iterator[tuple[int, list[str]]],
+    problems: Problems,
+    *,
+    between: Literal["tabs", "commas"] = "tabs",
 ) -> Iterator[_Fields]:
-    is_quoted = all(QUOTED.fullmatch(field) for field in first[1].split("\t"))
-    header = [unquote(name.strip(), always=True).lower() for name in first[1].split("\t")]
+    first = next(rows, None)
+    if first is None:
+        raise InputError(f"{os.fspath(path)}: expected pairs of sentences, found an empty file")
+    header = [name.strip().strip('"').lower() for name in first[1]]
     named = _find_columns(header)
     if "premise" in named and "hypothesis" in named:
-        columns, width, lines = {ours: header.index(theirs) for ours, theirs in named.items()}, len(header), rest
-    elif len(header) in (2, 3) and not named:
-        columns, width, lines = {"premise": 0, "hypothesis": 1, "label": 2}, len(header), chain([first], rest)
-        columns = {ours: place for ours, place in columns.items() if place < width}
+        columns = {ours: header.index(theirs) for ours, theirs in named.items()}
+    elif len(header) in (2, 3) and not named and between == "tabs":
+        columns = dict(zip(("premise", "hypothesis", "label"), range(len(header)), strict=False))
+        rows = chain([first], rows)
     else:
         raise InputError(
             f"{os.fspath(path)}:{first[0]}: expected a line that names the fields, such as sentence1, sentence2 and "
-            f"gold_label between tabs, found {first[1]:.60}"
+            f"gold_label between {between}, found {', '.join(first[1]):.60}"
         )
-    for number, text in lines:
-        found = text.split("\t")
-        if len(found) != width:
-            problems.add(path, number, f"expected {width} fields between tabs, found {len(found)}")
+    for number, found in rows:
+        if len(found) != len(header):
+            problems.add(path, number, f"expected {len(header)} fields between {between}, found {len(found)}")
             continue
-        values = {ours: _clean(ours, unquote(found[place], always=is_quoted)) for ours, place in columns.items()}
-        yield f"{os.fspath(path)}:{number}", values, False
+        yield f"{os.fspath(path)}:{number}", {ours: _clean(ours, found[at]) for ours, at in columns.items()}, False
 
 
 def _parallel(folder: Path, part: str, problems: Problems) -> Iterator[_Fields]:

@@ -1,9 +1,10 @@
-"""Sentences with one label each: tab-separated lines, JSON lines, or `label text`.
+"""Sentences with one label each: tab-separated lines, CSV, JSON lines, or `label text`.
 
 A path arrives; `LabelledSentence`s leave. In a TSV a line is `label<TAB>text`; a header (`label`, `text` or `sentence`,
 in any order among other columns) is recognised, and then says which column is which; more than two columns need one.
-Quotes that a program put around fields are taken off. A line of JSON has `label` and `text`, `sentence` or `words` (a
-list, taken as it is). Text is split at white space unless told otherwise: labelled corpora are mostly tokenised.
+Quotes that a program put around fields are taken off. A CSV always has a header. A line of JSON has `label` and `text`,
+`sentence` or `words` (a list, taken as it is). Text is split at white space unless told otherwise: labelled corpora are
+mostly tokenised.
 """
 
 from __future__ import annotations
@@ -14,14 +15,33 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import NoReturn
 
 from elmokit.errors import InputError
-from elmokit.tasks.data import Example, Problems, parse_json_lines, read_lines
+from elmokit.tasks.data import Example, Problems, parse_json_lines, read_csv, read_lines
 
-__all__ = ["LabelledSentence", "is_json_lines", "read_json_lines", "read_labelled_lines", "read_table", "unquote"]
+__all__ = [
+    "TEXT_COLUMNS",
+    "LabelledSentence",
+    "is_json_lines",
+    "read_comma_table",
+    "read_json_lines",
+    "read_labelled_lines",
+    "read_table",
+    "unquote",
+]
 
 TEXT_NAMES = ("text", "sentence", "document", "question")
 LABEL_NAMES = ("label", "class", "category")
+# Where a .csv has what a task is asked about: columns by the names of `TaskModel.texts`.
+TEXT_COLUMNS = {
+    "sentence": TEXT_NAMES,
+    "document": TEXT_NAMES,
+    "passage": ("passage", "context", "text"),
+    "question": ("question",),
+    "premise": ("sentence1", "sentence_a", "premise", "context", "text"),
+    "hypothesis": ("sentence2", "sentence_b", "hypothesis", "hypo"),
+}
 QUOTED = re.compile(r'"(?:[^"]|"")*"')
 Splitter = Callable[[str], Sequence[str]]
 
@@ -68,6 +88,23 @@ def read_table(
             continue
         label, text = (unquote(fields[place], always=is_quoted) for place in (label_place, text_place))
         yield from _make_example(path, number, label, splits(text), problems)
+
+
+def read_comma_table(
+    path: str | os.PathLike[str], *, splits: Splitter = str.split, problems: Problems | None = None
+) -> Iterator[LabelledSentence]:
+    """The labelled sentences of a .csv, whose first row names the columns."""
+    problems = problems or Problems()
+    rows = read_csv(path, problems)
+    first = next(rows, None)
+    if first is None:
+        return
+    label_place, text_place = _header(path, first) or _refuse_header(path, first)
+    for number, fields in rows:
+        if len(fields) != len(first[1]):
+            problems.add(path, number, f"expected {len(first[1])} fields, as in the first row, found {len(fields)}")
+            continue
+        yield from _make_example(path, number, fields[label_place], splits(fields[text_place]), problems)
 
 
 def read_json_lines(
@@ -135,7 +172,12 @@ def _header(path: str | os.PathLike[str], first: tuple[int, list[str]]) -> tuple
     is_name = names[0] in TEXT_NAMES and names[0] != "question"  # which may well be a label
     if label is None and len(names) < 3 and not is_name:
         return None
+    return _refuse_header(path, first)
+
+
+def _refuse_header(path: str | os.PathLike[str], first: tuple[int, list[str]]) -> NoReturn:
+    found = ", ".join(field.strip() for field in first[1])
     raise InputError(
         f"{os.fspath(path)}:{first[0]}: expected a line that names the label ({', '.join(LABEL_NAMES)}) and the text "
-        f"({', '.join(TEXT_NAMES)}) among its columns, found {', '.join(names)[:60]!r}; name them so"
+        f"({', '.join(TEXT_NAMES)}) among its columns, found {found[:60]!r}; name them so"
     )
