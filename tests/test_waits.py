@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import pytest
 
@@ -31,7 +32,7 @@ def test_a_pipe_gets_lines_after_a_while_and_not_too_many(capsys, monkeypatch):
     with show_waits(is_quiet=False):
         count_to(100)
     lines = capsys.readouterr().err.splitlines()
-    assert lines and len(lines) <= 6
+    assert lines and len(lines) <= 14
     assert all(line.startswith("elmo: counting: ") and "|" not in line for line in lines)
 
 
@@ -71,8 +72,52 @@ def test_a_command_shows_its_waits_unless_quiet(random_model, tmp_path, capsys, 
     assert WAITS.handlers == [] and WAITS.level == logging.NOTSET
 
 
+def test_evaluate_tells_how_far_it_is(tmp_path, capsys, waits_are_shown):
+    (tmp_path / "in.txt").write_text("The bank lent money.\n" * 3, encoding="utf-8")
+    assert main(["evaluate", str(tmp_path / "in.txt"), "--json"]) == 0
+    shown = capsys.readouterr()
+    assert "elmo: evaluating: 0%" in shown.err and "elmo: " not in shown.out
+
+
 def test_nearest_words_tell_how_far_they_are(random_model, tmp_path, capsys, waits_are_shown):
     (tmp_path / "words.txt").write_text("dog\ndogs\n", encoding="utf-8")
     asked = ["probe", "words", "doggy", "--vocabulary", str(tmp_path / "words.txt"), "--model", str(random_model)]
     assert main(asked) == 0
     assert "elmo: reading words: " in capsys.readouterr().err
+
+
+def wait_for_lines(capsys, text: str, count: int) -> list[str]:
+    """The lines with this text, once there are so many of them."""
+    lines: list[str] = []
+    until = time.monotonic() + 20
+    while len(lines) < count and time.monotonic() < until:
+        time.sleep(0.01)
+        lines += [line for line in capsys.readouterr().err.splitlines() if text in line]
+    return lines
+
+
+def test_a_pipe_gets_lines_while_one_step_takes_long(capsys, monkeypatch):
+    monkeypatch.setattr(waits, "NEXT_LINE", 0.02)
+    monkeypatch.setattr(waits, "LOOK_EVERY", 0.01)
+    with show_waits(is_quiet=False):
+        assert wait_for_lines(capsys, "elmo: at work for 0 s", 1)
+        with show_progress(desc="reading", total=4) as outer:
+            outer.update(1)
+            with show_progress(desc="counting", total=7) as inner:
+                inner.update(2)
+                assert len(wait_for_lines(capsys, "elmo: counting: 29% 2/7 [", 2)) >= 2
+            assert wait_for_lines(capsys, "elmo: reading: 25% 1/4 [", 1)
+        assert wait_for_lines(capsys, "elmo: at work for", 1)
+    capsys.readouterr()
+    time.sleep(0.1)
+    assert capsys.readouterr().err == ""  # nobody speaks after the end
+
+
+@pytest.mark.parametrize(("is_quiet", "is_terminal"), [(True, False), (False, True)])
+def test_silence_stays_for_the_quiet_and_on_terminals(is_quiet, is_terminal, capsys, monkeypatch):
+    monkeypatch.setattr(waits, "NEXT_LINE", 0.01)
+    monkeypatch.setattr(waits, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
+    with show_waits(is_quiet=is_quiet):
+        time.sleep(0.1)
+    assert capsys.readouterr().err == ""

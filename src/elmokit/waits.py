@@ -1,7 +1,7 @@
-"""What a program waits for, shown: a bar on a terminal, elsewhere a line now and then.
+"""What a program waits for, shown: a bar on a terminal, elsewhere a line every few seconds.
 
-Lines go to the logger `elmokit.waits`, after two seconds and then twice a minute. A command shows them on standard
-error; in a program of the user's own they appear where it asks for that logger's level INFO, and nowhere else.
+Lines go to the logger `elmokit.waits`. A command shows them on standard error, also while no step is done; in a program
+of the user's own they appear where it asks for that logger's level INFO, and nowhere else.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import io
 import logging
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType, ref
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["WAITS", "show_progress", "show_waits", "show_warnings"]
 
 WAITS = logging.getLogger("elmokit.waits")
-FIRST_LINE, NEXT_LINE = 2.0, 30.0  # seconds
+FIRST_LINE, NEXT_LINE = 2.0, 10.0  # seconds
+LOOK_EVERY = 0.5
+
+_bars: list[ReferenceType[tqdm]] = []  # those that are lines, the innermost last
 
 
 def show_progress(iterable: Iterable[Any] | None = None, *, hidden: bool = False, **options: Any) -> tqdm:  # noqa: ANN401
@@ -38,14 +43,26 @@ def show_progress(iterable: Iterable[Any] | None = None, *, hidden: bool = False
         return tqdm(iterable, disable=True, **options)
     if sys.stderr.isatty():
         return tqdm(iterable, **options)
-    return tqdm(iterable, file=_Lines(), disable=not WAITS.isEnabledFor(logging.INFO), **options)
+    bar = tqdm(iterable, file=_Lines(), disable=not WAITS.isEnabledFor(logging.INFO), **options)
+    _bars[:] = [*_open_bars(), ref(bar)]
+    return bar
 
 
 @contextmanager
 def show_waits(*, is_quiet: bool) -> Iterator[None]:
     """Write what is waited for to standard error while a command runs; or, if it is quiet, nothing of it."""
-    with _show_lines(WAITS, logging.ERROR if is_quiet else logging.INFO):
-        yield
+    with _show_lines(WAITS, logging.ERROR if is_quiet else logging.INFO) as handler:
+        if is_quiet or sys.stderr.isatty():
+            yield
+            return
+        has_ended = threading.Event()
+        speaker = threading.Thread(target=_fill_silence, args=(handler, has_ended), name="elmokit-waits", daemon=True)
+        speaker.start()
+        try:
+            yield
+        finally:
+            has_ended.set()
+            speaker.join()
 
 
 @contextmanager
@@ -56,19 +73,49 @@ def show_warnings(*, is_quiet: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _show_lines(logger: logging.Logger, level: int) -> Iterator[None]:
-    handler = logging.StreamHandler()
+def _show_lines(logger: logging.Logger, level: int) -> Iterator[_TimedHandler]:
+    handler = _TimedHandler()
     handler.setFormatter(logging.Formatter("elmo: %(message)s"))
     before = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(level)
     logger.propagate = False
     try:
-        yield
+        yield handler
     finally:
         logger.setLevel(before[0])
         logger.propagate = before[1]
         logger.removeHandler(handler)
+
+
+class _TimedHandler(logging.StreamHandler):
+    """Writes to standard error and knows when it did so last; at first, when the command began."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began = self.wrote = time.monotonic()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.wrote = time.monotonic()
+        super().emit(record)
+
+
+def _fill_silence(handler: _TimedHandler, has_ended: threading.Event) -> None:
+    """Say how far the innermost bar is when no step has moved it for long, or how long there has been no bar."""
+    while not has_ended.wait(LOOK_EVERY):
+        now = time.monotonic()
+        if now - handler.wrote < NEXT_LINE:
+            continue
+        bar = next((bar for each in reversed(_open_bars()) if (bar := each()) is not None), None)
+        WAITS.info(f"at work for {now - handler.began:.0f} s" if bar is None else _remove_bar(str(bar)))
+
+
+def _open_bars() -> list[ReferenceType[tqdm]]:
+    return [each for each in _bars if (bar := each()) is not None and not bar.disable]  # closing a bar disables it
+
+
+def _remove_bar(text: str) -> str:
+    return " ".join(re.sub(r"\|.*?\|", " ", text.replace("\r", "")).split())
 
 
 class _Lines(io.TextIOBase):
@@ -78,8 +125,8 @@ class _Lines(io.TextIOBase):
         self._due = time.monotonic() + FIRST_LINE
 
     def write(self, text: str) -> int:
-        line = re.sub(r"\|.*?\|", " ", text.replace("\r", "")).strip()
+        line = _remove_bar(text)
         if line and time.monotonic() >= self._due:
-            WAITS.info(" ".join(line.split()))
+            WAITS.info(line)
             self._due = time.monotonic() + NEXT_LINE
         return len(text)

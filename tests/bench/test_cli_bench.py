@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from elmokit.cli import main
+from elmokit.waits import show_waits
 
 
-def test_the_command_measures_and_prints(capsys):
+def test_the_command_measures_and_prints(capsys, monkeypatch):
+    monkeypatch.setattr("elmokit.cli.show_waits", show_waits)
     arguments = ["bench", "--quick", "--sizes", "tiny", "--parts", "table", "--threads", "1"]
     assert main(arguments) == 0
     shown = capsys.readouterr()

@@ -138,12 +138,13 @@ def test_runs_never_share_a_sentence():
     assert len(texts_for(plan, "original", sample_text(2000))[4][1]) == 32
 
 
-def test_results_are_written(near, tmp_path, capsys):
+def test_results_are_written(near, tmp_path, capsys, caplog):
+    caplog.set_level("INFO", logger="elmokit.waits")
     Bench(sizes=("tiny",), runs=1, threads=1, quick=True, output=tmp_path / "today", picture="svg").run()
     shown = capsys.readouterr()
     assert (tmp_path / "today.md").read_text(encoding="utf-8").startswith(shown.out)
     assert json.loads((tmp_path / "today.json").read_text(encoding="utf-8"))["minutes"] >= 0
-    assert "growth: cores" in shown.err
+    assert "growth: cores" in caplog.text
     with pytest.raises(InputError, match="no such folder"):
         Bench(output=tmp_path / "nowhere" / "today").run()
 

@@ -257,6 +257,14 @@ def test_substitutes_multiply_both_sides_and_divide_by_how_frequent_a_word_is(lm
         assert probability == pytest.approx(shares[WORDS.index(word)] / shares.sum(), rel=1e-4)
 
 
+@pytest.mark.parametrize("state", ["zero", "carry"])
+def test_perplexity_tells_how_much_of_what_it_took_is_scored(lm, state):
+    taken, shares = [], []
+    lines = (taken.append(line) or line for line in ["the bank by the river"] * 5)
+    lm.perplexity(lines, state=state, batch_size=2, progress=lambda share: shares.append(round(share * len(taken), 6)))
+    assert shares == [2, 4, 5]
+
+
 def test_substitutes_of_the_right_occurrence_in_the_right_capitals(lm):
     sentence = "the Bank by the bank"
     assert lm.substitutes(sentence, "BANK") == lm.substitutes(sentence, "Bank")

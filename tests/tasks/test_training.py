@@ -65,6 +65,16 @@ def test_it_learns_and_says_how(tmp_path, random_model):
     assert (tmp_path / "out/elmo/config.json").exists()  # the model came from a path that others do not have
 
 
+def test_predictions_tell_how_far_they_are_if_asked(caplog, monkeypatch):
+    monkeypatch.setattr("elmokit.waits.FIRST_LINE", 0.0)
+    caplog.set_level("INFO", logger="elmokit.waits")
+    model = classifier()
+    model.evaluate(EXAMPLES)
+    assert "predicting" not in caplog.text
+    model.evaluate(EXAMPLES, progress=True)
+    assert f"predicting: 0% 0/{len(EXAMPLES)} [" in caplog.text
+
+
 def histories(seed: int) -> list:
     model = classifier(seed=seed)
     config = TrainingConfig(epochs=4, learning_rate=0.01, batch_size=4, seed=seed)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from elmokit.bench.texts import Text, read_text, sample_text
 from elmokit.config import ElmoConfig
 from elmokit.errors import InputError, MissingExtra, OutputError
 from elmokit.io.atomic import replace_text
+from elmokit.waits import WAITS
 
 __all__ = ["Models", "measure", "run_bench"]
 
@@ -35,7 +35,7 @@ Measures = Callable[[Say, Callable[[dict[str, Any]], None]], dict[str, Any]]
 
 
 def run_bench(measures: Measures, *, output: Path | None = None, picture: str = "svg") -> str:
-    """Measure, write the files that were asked for, and give the tables; progress goes to standard error.
+    """Measure, write the files that were asked for, and give the tables; progress goes to the log of `waits.py`.
 
     Arguments:
         measures: takes `say` and `keep`, which are told about the progress and get the results so far.
@@ -47,7 +47,7 @@ def run_bench(measures: Measures, *, output: Path | None = None, picture: str = 
     began = time.monotonic()
 
     def say(text: str) -> None:
-        sys.stderr.write(f"{time.monotonic() - began:5.0f} s  {text}\n")
+        WAITS.info(f"{time.monotonic() - began:.0f} s, {text}")
 
     def keep(result: dict[str, Any]) -> None:
         result["minutes"] = round((time.monotonic() - began) / 60, 1)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -63,7 +64,9 @@ class Evaluate(Command):
 
         model = LanguageModel.from_pretrained(self.model)
         start = time.perf_counter()
-        result = model.perplexity(self._lines(reader), state=self.state, batch_size=self.batch_size)
+        with _show_bar(reader) as show:
+            settings = {"state": self.state, "batch_size": self.batch_size, "progress": show}
+            result = model.perplexity(self._lines(reader), **settings)
         words_per_second = result.words / (time.perf_counter() - start)
         if self.json:
             about = {"model": self.model, "state": self.state}
@@ -79,16 +82,24 @@ class Evaluate(Command):
             )
 
     def _lines(self, reader: LineReader) -> Iterator[str | list[str]]:
-        from elmokit.waits import show_progress
+        for line in reader:
+            text = line.text()
+            if text.strip():
+                yield [word for word in text.split(" ") if word] if self.tokenised else text
 
-        size = {"total": reader.bytes_total, "unit": "B", "unit_scale": True}
-        with show_progress(desc="evaluating", leave=False, **size) as bar:
-            for line in reader:
-                text = line.text()
-                if text.strip():
-                    yield [word for word in text.split(" ") if word] if self.tokenised else text
-                if line.number % 100 == 0:
-                    bar.update(reader.bytes_done - bar.n)
+
+@contextmanager
+def _show_bar(reader: LineReader) -> Iterator[Callable[[float], None]]:
+    """A bar of bytes; what it gives takes the share of what was read that is scored."""
+    from elmokit.waits import show_progress
+
+    size = {"total": reader.bytes_total, "unit": "B", "unit_scale": True}
+    with show_progress(desc="evaluating", leave=False, **size) as bar:
+
+        def show(share: float) -> None:
+            bar.update(max(0, int(share * reader.bytes_done) - bar.n))
+
+        yield show
 
 
 def _table(result: Perplexity, words_per_second: float) -> Iterator[str]:

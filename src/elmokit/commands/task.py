@@ -196,7 +196,7 @@ class TaskEvaluate(Command):
             self.advise(summary)
         if not examples:
             raise InputError(f"{self.file}: expected examples that this model can be scored on, found none")
-        predictions = model.predict_all(examples)
+        predictions = model.predict_all(examples, progress=True)
         if self.predictions is not None:
             lines = (json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in predictions)
             Path(self.predictions).write_text("".join(lines), encoding="utf-8")
@@ -240,7 +240,8 @@ class TaskPredict(Command):
 
         model = load_task(self.folder, elmo=self.elmo, device=self.device)
         examples = list(self._examples(model))
-        for example, prediction in zip(examples, model.predict_all(examples), strict=True):
+        predictions = model.predict_all(examples, progress=True)
+        for example, prediction in zip(examples, predictions, strict=True):
             say(json.dumps(prediction, ensure_ascii=False) if self.json else model.show(example, prediction))
 
     def _examples(self, model: TaskModel) -> Iterator[Example]:

@@ -11,7 +11,7 @@ Shapes: N predictions, T places of a text, V words of the output layer, P width 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
 from typing import Literal, get_args
 
@@ -118,7 +118,12 @@ class LanguageModel:
         return self.elmo.device
 
     def perplexity(
-        self, lines: Iterable[Sentence], *, state: StartState = "zero", batch_size: int | None = None
+        self,
+        lines: Iterable[Sentence],
+        *,
+        state: StartState = "zero",
+        batch_size: int | None = None,
+        progress: Callable[[float], None] | None = None,
     ) -> Perplexity:
         """How well the model predicts a text, with all words of its vocabulary in the race.
 
@@ -129,6 +134,7 @@ class LanguageModel:
                 unless told, and row r of a batch continues row r of the one before; each call starts from nothing.
             batch_size: sentences read together; unset, as many as fit a number of words. It changes the result in
                 `"carry"` only; with 1 every sentence follows the one before it.
+            progress: called after every batch with the share of the sentences taken from `lines` that are scored.
         """
         if isinstance(lines, (str, bytes)):
             raise InputError("expected an iterable of lines, found a single string: put it into a list, [text]")
@@ -147,16 +153,18 @@ class LanguageModel:
         )
         for window in windows:
             text, targets_T = self._encoder.encode(window), self._find_targets(window)
-            if carries:
-                before = None if remembered is None else remembered.resize(len(window))
-                readings = [self._predict(text, range(len(window)), before)]
-                remembered = readings[0].state
-            else:
-                limit = budget if batch_size is None else None
-                batches = batch_by_length(text.lengths_B.tolist(), budget=limit, batch_size=batch_size)
-                readings = (self._predict(text, rows) for rows in batches)
-            tally.add_losses([self._losses(reading, targets_T) for reading in readings])
-            tally.num_sentences += len(window)
+            limit = budget if batch_size is None else None
+            batches = batch_by_length(text.lengths_B.tolist(), budget=limit, batch_size=batch_size)
+            before = None if remembered is None else remembered.resize(len(window))
+            losses, num_read = [], tally.num_sentences + len(window)
+            for rows in [range(len(window))] if carries else batches:
+                reading = self._predict(text, rows, before)
+                losses.append(self._losses(reading, targets_T))
+                remembered = reading.state if carries else None
+                tally.num_sentences += len(rows)
+                if progress is not None:
+                    progress(tally.num_sentences / num_read)
+            tally.add_losses(losses)
             tally.num_tokens += len(targets_T) - len(window)  # of two boundaries each direction predicts one
             tally.num_unknown += int((targets_T == self._rows[UNKNOWN_WORD]).sum())
         return tally.result()

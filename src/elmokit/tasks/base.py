@@ -35,6 +35,7 @@ from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, from_v
 from elmokit.tasks.data import Example, Problems
 from elmokit.tasks.layer_store import TaskElmo, open_elmo
 from elmokit.tasks.network.inputs import WordInputs
+from elmokit.waits import show_progress
 
 if TYPE_CHECKING:
     from elmokit.text.segmenters import Segmenter
@@ -128,25 +129,28 @@ class TaskModel(nn.Module, ABC):
 
     @torch.no_grad()
     def predict_all(
-        self, examples: Sequence[Any], *, batch_size: int = 64, batch_words: int = 8000
+        self, examples: Sequence[Any], *, batch_size: int = 64, batch_words: int = 8000, progress: bool = False
     ) -> list[Prediction]:
-        """Predictions for any number of examples, in their order."""
+        """Predictions for any number of examples, in their order; `progress` shows a bar on standard error."""
         was_training = self.training
         self.eval()
         results: list[Prediction] = [None] * len(examples)
         sizes = [self.size(example) for example in examples]
-        for places in batch_by_length(sizes, budget=batch_words, batch_size=batch_size):
-            batch = [examples[place] for place in places]
-            with self.memory_for(batch):
-                predictions = self.predict(batch)
-            for place, prediction in zip(places, predictions, strict=True):
-                results[place] = prediction
+        shown = {"desc": "predicting", "unit": " examples", "leave": False, "hidden": not progress}
+        with show_progress(total=len(examples), **shown) as bar:
+            for places in batch_by_length(sizes, budget=batch_words, batch_size=batch_size):
+                batch = [examples[place] for place in places]
+                with self.memory_for(batch):
+                    predictions = self.predict(batch)
+                for place, prediction in zip(places, predictions, strict=True):
+                    results[place] = prediction
+                bar.update(len(places))
         self.train(was_training)
         return results
 
-    def evaluate(self, examples: Sequence[Any], **sizes: int) -> dict[str, float]:
-        """Scores on labelled examples."""
-        return self.scores(examples, self.predict_all(examples, **sizes))
+    def evaluate(self, examples: Sequence[Any], *, progress: bool = False, **sizes: int) -> dict[str, float]:
+        """Scores on labelled examples; `progress` and sizes of batches are those of `predict_all`."""
+        return self.scores(examples, self.predict_all(examples, progress=progress, **sizes))
 
     @contextmanager
     def memory_for(self, batch: Sequence[Any]) -> Iterator[None]:

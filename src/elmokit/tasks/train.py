@@ -223,7 +223,7 @@ def train_model(
         torch.manual_seed(config.seed)
         log = _run_epochs(model, train, dev, config, results, ends=ends, report=report, progress=progress)
         if test:
-            results.test = model.evaluate(test)
+            results.test = model.evaluate(test, progress=progress)
     results.mixes = model.inputs.learned_mixes()
     if folder is not None:
         model.save(folder, results=results.to_dict(), log="".join(json.dumps(line) + "\n" for line in log))
@@ -263,7 +263,7 @@ def _run_epochs(
         if not math.isfinite(mean_loss):
             raise TrainingError(f"the loss of epoch {epoch + 1} is {mean_loss}: try a smaller --learning-rate")
         with optimiser.averaged_weights():
-            scores = model.evaluate(dev)
+            scores = model.evaluate(dev, progress=progress)
             score, best = scores[model.metric], max(results.history, default=float("-inf"))
             # While nothing is right yet, no epoch is worse than those before it, and it has learned longer.
             if score > best or score == best == 0:
