@@ -14,10 +14,10 @@ from pathlib import Path
 from matplotlib.patches import Patch
 from task_tables import RANDOM, SETS, SHARES, WITH, WITHOUT, scores_of, share_variant
 
-from elmokit.pictures import draw_picture
+from elmokit.pictures import BLUE, GREY, INK, YELLOW, draw_picture, label_bars
 
 NAMES = {WITHOUT: "GloVe and characters", RANDOM: "+ untrained ELMo", WITH: "+ ELMo"}
-COLOURS = {WITHOUT: "#a0a0a0", RANDOM: "#edae49", WITH: "#1f5f99"}
+COLOURS = {WITHOUT: GREY, RANDOM: YELLOW, WITH: BLUE}
 
 
 def main(arguments=None):
@@ -40,22 +40,26 @@ def mean_and_spread(scores):
 
 def draw_six(found, path):
     """A panel a task, for each has its own scale: bars begin as far below the lowest as the highest is above it."""
-    with draw_picture(path, width=1.35 * len(found) + 0.6, height=2.9, ncols=len(found), squeeze=False) as (
-        figure,
-        panels,
-    ):
-        for axes, (task, variants) in zip(panels[0], found.items(), strict=True):
+    columns = (len(found) + 1) // 2
+    grid = {"nrows": 2, "ncols": columns, "squeeze": False}
+    with draw_picture(path, width=1.75 * columns + 0.4, height=5, **grid) as (figure, panels):
+        for axes in panels.flat[len(found) :]:
+            axes.axis("off")
+        for axes, (task, variants) in zip(panels.flat, found.items(), strict=False):
             kinds = [kind for kind in NAMES if kind in variants]
             numbers = [mean_and_spread(scores_of(variants[kind], task, "test")) for kind in kinds]
             heights, spreads = zip(*numbers, strict=True)
-            bars = axes.bar(kinds, heights, yerr=spreads, color=[COLOURS[kind] for kind in kinds], capsize=3)
-            axes.bar_label(bars, labels=[f"{height:.1f}" for height in heights], padding=3, fontsize=8)
+            bars = axes.bar(
+                kinds, heights, yerr=spreads, color=[COLOURS[kind] for kind in kinds], capsize=3, ecolor=INK
+            )
+            label_bars(axes, bars, [f"{height:.1f}" for height in heights], padding=3)
             span = max(heights) - min(heights) or 1
             axes.set_ylim(min(heights) - span, max(map(sum, zip(heights, spreads, strict=True))) + 0.3 * span)
             axes.set_xticks([])
-            axes.set_title(SETS[task].tested.replace(", ", ",\n"), fontsize=8)
-            axes.tick_params(labelsize=7)
-        panels[0][0].set_ylabel("score, % (not from 0)")
+            axes.set_title(SETS[task].tested, fontsize=9)
+            axes.tick_params(labelsize=8)
+        for row in panels:
+            row[0].set_ylabel("score, % (not from 0)")
         handles = [Patch(color=COLOURS[kind], label=name) for kind, name in NAMES.items()]
         figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
 
@@ -71,8 +75,10 @@ def draw_samples(found, tasks, path):
                 axes.errorbar(
                     counts, means, spreads, fmt="o-", ms=4, lw=1.3, capsize=3, color=COLOURS[kind], label=NAMES[kind]
                 )
-            axes.set(xscale="log", xlabel="sentences learned from", title=SETS[task].title)
-            axes.grid(alpha=0.3)
+            axes.set(xscale="log", xlabel="sentences learned from")
+            axes.set_title(SETS[task].title, fontsize=9)
+            axes.xaxis.set_major_formatter("{x:,.0f}")
+            axes.grid()
         panels[0][0].set_ylabel("F1 on the test set, %")
         panels[0][0].legend(frameon=False)
 
@@ -81,7 +87,7 @@ def draw_epochs(found, path):
     """Score on the development set after each epoch, from all labels."""
     columns = (len(found) + 1) // 2
     grid = {"nrows": 2, "ncols": columns, "squeeze": False}
-    with draw_picture(path, width=2.6 * columns, height=4.6, **grid) as (_, panels):
+    with draw_picture(path, width=2.1 * columns, height=4.4, **grid) as (_, panels):
         for axes in panels.flat[len(found) :]:
             axes.axis("off")
         for axes, (task, variants) in zip(panels.flat, found.items(), strict=False):
@@ -92,7 +98,7 @@ def draw_epochs(found, path):
                     label = NAMES[kind] if number == 0 else None
                     axes.plot(range(1, len(scores) + 1), scores, color=COLOURS[kind], lw=1.1, label=label)
             axes.set_title(SETS[task].title, fontsize=9)
-            axes.grid(alpha=0.3)
+            axes.grid()
             lowest = min(max(run["history"]) for kind in (WITHOUT, WITH) for run in variants.get(kind, []))
             axes.set_ylim(bottom=80 * lowest)  # what comes before four fifths of the end is steep everywhere
             axes.xaxis.get_major_locator().set_params(integer=True)

@@ -176,7 +176,7 @@ def test_the_picture_names_uses_as_the_table_does(random_model, tmp_path):
     path, sentences = tmp_path / "bank.svg", [RIVER, "No such word.", "The bank and the bank."]
     assert main(["compare", "bank", *sentences, "--model", str(random_model), "--picture", str(path)]) == 0
     drawn = path.read_text(encoding="utf-8")
-    assert all(f"<!-- {label} -->" in drawn for label in ("1", "3.1", "3.2"))
+    assert all(f">{label}</text>" in drawn for label in ("1", "3.1", "3.2"))
 
 
 def test_a_picture_that_cannot_be_drawn_is_refused_before_the_work(tmp_path, capsys):

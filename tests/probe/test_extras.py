@@ -41,7 +41,16 @@ def test_a_table_is_drawn(report, tmp_path):
     pytest.importorskip("matplotlib", reason="the extra `viz` is not installed")
     draw(report, tmp_path / "bars.svg")
     text = (tmp_path / "bars.svg").read_text(encoding="utf-8")
-    assert "<!-- layer 1 -->" in text and "<!-- base: 50.0 -->" in text
+    assert ">layer 1</text>" in text and ">base: 50.0</text>" in text
+
+
+def test_a_table_that_was_written_is_drawn_again(report, tmp_path):
+    pytest.importorskip("matplotlib", reason="the extra `viz` is not installed")
+    read = Report.from_dict(json.loads(json.dumps(report.to_dict())))
+    assert list(read.lines()) == list(report.lines())
+    for name, table in (("one", report), ("two", read)):
+        draw(table, tmp_path / f"{name}.svg", columns=["a"])
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
 
 
 def test_weights_are_drawn_as_squares(desk):
@@ -51,8 +60,8 @@ def test_weights_are_drawn_as_squares(desk):
         (desk / f"{task}.json").write_text(json.dumps({"task": task, "mixes": mixes}), encoding="utf-8")
     assert main(["probe", "weights", "tag.json", "infer.json", "--picture", "weights.svg"]) == 0
     text = (desk / "weights.svg").read_text(encoding="utf-8")
-    for label in ("ELMo at the input", "ELMo at the output", "layer 2", "0.75", "tag", "infer"):
-        assert f"<!-- {label}" in text
+    for label in ("ELMo at the input", "ELMo at the output", "layer 2", "0.75", "tag", "infer", "weight of the layer"):
+        assert f">{label}</text>" in text
 
 
 @pytest.fixture(scope="module")

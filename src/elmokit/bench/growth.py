@@ -18,7 +18,7 @@ from elmokit.bench.child import Child
 from elmokit.bench.plan import Plan
 from elmokit.bench.texts import Text, distinct_words
 from elmokit.devices import count_cores
-from elmokit.pictures import draw_picture
+from elmokit.pictures import BLUE, draw_picture, draw_title, wrap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +37,6 @@ ROWS, WORDS = 32, 20
 WORDS_PER_POINT = 1280
 REPEATS = 3
 LOGARITHMIC = ("batch", "length", "size")
-BLUE, GREY = "#1f5f99", "#666666"
 
 Say = Callable[[str], None]
 Sentences = list[list[str]]
@@ -108,13 +107,14 @@ def draw_growth(result: dict[str, Any], path: Path) -> None:
         path: of the picture.
     """
     growth = result["growth"]
-    with draw_picture(path, width=12, height=6.4, nrows=2, ncols=3) as (figure, panels):
+    with draw_picture(path, width=8.5, height=5.4, nrows=2, ncols=3) as (figure, panels):
         for panel, (question, points) in zip(panels.flat, growth["points"].items(), strict=False):
             _draw_question(panel, question, points)
         last = figure.axes[-1]
         last.axis("off")
-        last.text(0, 1, _caption(result), va="top", color=GREY)
-        figure.suptitle(f"elmokit, {growth['size']} model: how the cost of a word grows", x=0.01, ha="left")
+        lines = [line for fact in _caption(result) for line in wrap(fact, 2.5, size=8, indent="  ")]
+        last.text(0, 1, "\n".join(lines), va="top", fontsize=8, linespacing=1.4)
+        draw_title(figure, f"elmokit, {growth['size']} model: how the cost of a word grows")
 
 
 def _draw_question(panel: Axes, question: str, points: Sequence[dict[str, Any]]) -> None:
@@ -127,7 +127,6 @@ def _draw_question(panel: Axes, question: str, points: Sequence[dict[str, Any]])
     if question == "size":
         panel.set_yscale("log")
         panel.xaxis.set_major_formatter("{x:g}")
-        panel.yaxis.set_major_formatter("{x:,g}")
         for place, rate, name in zip(places, rates, [point["name"] for point in points], strict=True):
             is_last = place == places[-1]
             shift, side = ((-6, -10), "right") if is_last else ((5, 5), "left")
@@ -135,19 +134,19 @@ def _draw_question(panel: Axes, question: str, points: Sequence[dict[str, Any]])
         panel.margins(x=0.1, y=0.15)
     else:
         panel.set_ylim(0, 1.1 * max(rates))
-        panel.set_xticks(places, [f"{place:g}" for place in places])
-    panel.grid(color="#dddddd", linewidth=0.6)
+        shown = places[:: 1 + len(places) // 8]  # labels of nine places would run into each other
+        panel.set_xticks(shown, [f"{place:g}" for place in shown])
+    panel.yaxis.set_major_formatter("{x:,g}")
+    panel.grid()
     panel.minorticks_off()
 
 
-def _caption(result: dict[str, Any]) -> str:
+def _caption(result: dict[str, Any]) -> list[str]:
     machine, growth = result["machine"], result["growth"]
-    return "\n".join(
-        [
-            machine["processor"],
-            f"{machine['cores']} core(s), {growth['threads']} used where cores are not the question",
-            f"{machine['date']}, load average {machine['load']} at the beginning",
-            "float32, text to all layers, no word known beforehand",
-            "32 sentences of 20 words per batch where nothing else is said",
-        ]
-    )
+    return [
+        machine["processor"],
+        f"{machine['cores']} core(s), {growth['threads']} used where cores are not the question",
+        f"{machine['date']}, load average {machine['load']} at the beginning",
+        "float32, text to all layers, no word known beforehand",
+        "32 sentences of 20 words per batch where nothing else is said",
+    ]

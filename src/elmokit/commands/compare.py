@@ -86,7 +86,7 @@ class Compare(Command):
                 say(line)
         if self.picture is not None:
             check_picture(self.picture)  # without matplotlib there is the table at least
-            marked = {use.label: _mark(sentences[use.sentence], [use]) for use in uses}
+            marked = {use.label: _shorten(sentences[use.sentence], use) for use in uses}
             _draw(self.picture, marked, vectors)
             if not self.json:
                 say(f"picture: {self.picture}")
@@ -178,31 +178,40 @@ def _compare_pairs(uses: Sequence[Use], vectors: Sequence[np.ndarray]) -> Iterat
         yield one.label, other.label, [_cosine(a_D, b_D) for a_D, b_D in pairs]
 
 
-def _draw(path: Path, sentences: Mapping[str, str], vectors: Sequence[np.ndarray]) -> None:
-    """A square per layer; the darker a field, the more alike the word is in those two uses, named as in the table."""
-    from elmokit.pictures import draw_picture
+def _shorten(sentence: Sequence[str], use: Use, *, around: int = 20) -> str:
+    """The sentence with the use marked and at most so many words on either side of it, for the picture."""
+    begin, end = max(0, use.begin - around), use.end + around
+    shown = _mark(sentence[begin:end], [use._replace(label="", begin=use.begin - begin, end=use.end - begin)])
+    return f"{'… ' if begin else ''}{shown}{' …' if end < len(sentence) else ''}"
 
-    count, num_layers = len(vectors), len(vectors[0])
-    side = 0.42 * count + 0.5
-    longest = max(map(len, sentences.values()))
-    with draw_picture(path, width=side * num_layers + 0.075 * longest, height=side + 0.3, ncols=num_layers) as (
-        _,
-        squares,
-    ):
-        for layer, axes in enumerate(squares):
-            table = [[_cosine(a[layer], b[layer]) for b in vectors] for a in vectors]
-            axes.imshow(table, cmap="Blues", vmin=min(0.0, *map(min, table)), vmax=1.15)
-            for row, values in enumerate(table):
-                for column, value in enumerate(values):
-                    colour = "white" if value > 0.75 else "black"
-                    axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=7, color=colour)
+
+def _draw(path: Path, sentences: Mapping[str, str], vectors: Sequence[np.ndarray]) -> None:
+    """The uses, named as in the table, and a square per layer: the bluer a field, the more alike the word is in two."""
+    from elmokit.pictures import draw_heat, draw_heat_key, draw_picture, wrap
+
+    num_layers = len(vectors[0])
+    tables = [[[_cosine(a[layer], b[layer]) for b in vectors] for a in vectors] for layer in range(num_layers)]
+    low = min(0.0, min(cosine for table in tables for row in table for cosine in row))
+    side = 0.4 * len(vectors) + 0.3
+    columns = max(1, min(num_layers, int(9 / side)))  # many uses: a layer below the other
+    rows = -(-num_layers // columns)
+    width = max(6.0, side * columns + 0.9)
+    lines = [
+        line
+        for label, text in sentences.items()
+        for line in wrap(f"{label}  {text}", width - 0.2, size=9, indent="    ")
+    ]
+    height = 0.16 * len(lines) + 0.15 + rows * (side + 0.2)
+    with draw_picture(path, width=width, height=height, nrows=rows, ncols=columns, squeeze=False) as (figure, squares):
+        figure.suptitle("\n".join(lines), x=0.1 / width, ha="left", fontsize=9)
+        for axes in squares.flat[num_layers:]:
+            axes.axis("off")
+        for layer, (axes, table) in enumerate(zip(squares.flat, tables, strict=False)):
+            draw_heat(axes, table, low=low)
             axes.set_title(f"layer {layer}" + (" (the word alone)" if layer == 0 else ""), fontsize=9)
-            axes.set_xticks(range(count), list(sentences))
-            axes.set_yticks(range(count))
-            labels = [f"{sentence}  {label}" for label, sentence in sentences.items()]
-            axes.set_yticklabels(labels if layer == 0 else [""] * count)
-            axes.tick_params(length=0)
-            axes.spines[:].set_visible(False)
+            axes.set_xticks(range(len(vectors)), list(sentences))
+            axes.set_yticks(range(len(vectors)), list(sentences))
+        draw_heat_key(figure, list(squares.flat), "cosine", low=low)
 
 
 def _cosine(a_D: np.ndarray, b_D: np.ndarray) -> float:

@@ -75,7 +75,8 @@ class _Reporting(Command):
         if self.output is not None:
             about = {"command": _command_line(self), "seconds": round(time.perf_counter() - began, 1)}
             shared = {name: getattr(self, name, None) for name in ("model", "precision", "seed")}
-            write_json(self.output, {**about, **shared, "versions": find_versions(), **report.to_dict()})
+            found = {"versions": find_versions(), **report.to_dict(), "drawn": columns}
+            write_json(self.output, {**about, **shared, **found})
         if self.picture is not None:
             draw(report, self.picture, columns=columns)
 

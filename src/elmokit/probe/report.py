@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.errors import OutputError
 from elmokit.io.atomic import replace_text
-from elmokit.pictures import draw_picture
+from elmokit.pictures import (
+    COLOURS,
+    RED,
+    draw_heat,
+    draw_heat_key,
+    draw_legend,
+    draw_picture,
+    draw_title,
+    label_bars,
+)
 from elmokit.version import describe_version
 
 if TYPE_CHECKING:
@@ -25,8 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Report", "draw", "find_versions", "write_json"]
 
-COLOURS = ("#1f5f99", "#edae49", "#77a88d", "#b5a4c9", "#a0a0a0")
-BASELINE_COLOUR = "#d1495b"
 PACKAGES = ("torch", "numpy")
 
 
@@ -83,7 +90,20 @@ class Report:
             {"name": name, **{key: None if math.isnan(number) else round(number, 6) for key, number in numbers.items()}}
             for name, numbers in self.rows.items()
         ]
-        return {"probe": self.probe, "title": self.title, **self.facts, "rows": rows, "notes": self.notes}
+        table = {"columns": self.columns, "unit": self.unit, "baseline": self.baseline, "rows": rows}
+        return {"probe": self.probe, "title": self.title, **self.facts, **table, "notes": self.notes}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Report:
+        """The table of what `to_dict` has written, to be drawn again."""
+        rows = {
+            row["name"]: {
+                key: float("nan") if number is None else number for key, number in row.items() if key != "name"
+            }
+            for row in values["rows"]
+        }
+        shared = {name: values[name] for name in ("probe", "title", "columns", "unit", "notes", "baseline")}
+        return cls(rows=rows, **shared)
 
 
 def find_versions() -> dict[str, str]:
@@ -106,8 +126,9 @@ def draw(report: Report, path: Path, *, columns: list[str] | None = None) -> Non
         _draw_squares(report, path)
     else:
         columns = columns or report.columns
-        height = 1 + len(report.rows) * max(0.34, 0.2 * len(columns))
-        with draw_picture(path, width=8, height=height) as (_, axes):
+        height = 1.1 + len(report.rows) * max(0.34, 0.2 * len(columns))
+        with draw_picture(path, width=7, height=height) as (figure, axes):
+            draw_title(figure, report.title)
             _draw_bars(axes, report, columns)
 
 
@@ -120,18 +141,17 @@ def _draw_bars(axes: Axes, report: Report, columns: list[str]) -> None:
         values = [scale * report.rows[name].get(column, float("nan")) for name in names]
         places = [place + (number - (len(columns) - 1) / 2) * height for place in range(len(names))]
         bars = axes.barh(places, values, height=0.92 * height, color=COLOURS[number % len(COLOURS)], label=column)
-        axes.bar_label(bars, labels=[report.show_number(value / scale) for value in values], padding=2, fontsize=8)
+        label_bars(axes, bars, [report.show_number(value / scale) for value in values], padding=3)
     if report.baseline is not None:
         value = report.rows[report.baseline][columns[0]]
         label = f"{report.baseline}: {report.show_number(value)}"
-        axes.axvline(scale * value, color=BASELINE_COLOUR, linestyle="--", linewidth=1, label=label)
+        axes.axvline(scale * value, color=RED, linestyle="--", linewidth=1, label=label)
     axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
+    axes.set_ylim(len(names) - 0.5, -0.5)
     axes.margins(x=0.1)
     axes.set_xlabel("%" if report.unit == "fraction" else "correlation")
-    axes.set_title(report.title, fontsize=9, loc="left")
     if len(columns) > 1 or report.baseline is not None:
-        axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        draw_legend(axes, columns=3)
 
 
 def _draw_squares(report: Report, path: Path) -> None:
@@ -146,20 +166,13 @@ def _draw_squares(report: Report, path: Path) -> None:
         for axes, (place, names) in zip(squares[0], panels.items(), strict=True):
             _draw_panel(axes, report, names)
             axes.set_title(f"ELMo at the {place}" if place in ("input", "output") else place, fontsize=9)
-        figure.colorbar(squares[0][-1].images[0], ax=list(squares[0]), label="weight of the layer")
+        draw_heat_key(figure, list(squares[0]), "weight of the layer")
 
 
 def _draw_panel(axes: Axes, report: Report, names: list[str]) -> None:
     *layers, gamma = report.columns
     layers.reverse()  # the top layer on top
-    weights = [[report.rows[name][layer] for name in names] for layer in layers]
-    axes.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    for row, numbers in enumerate(weights):
-        for column, weight in enumerate(numbers):
-            colour = "white" if weight > 0.6 else "black"
-            axes.text(column, row, f"{weight:.2f}", ha="center", va="center", fontsize=8, color=colour)
+    draw_heat(axes, [[report.rows[name][layer] for name in names] for layer in layers])
     tasks = [f"{name.rpartition(', ')[0]}\n{gamma} = {report.rows[name][gamma]:.2f}" for name in names]
     axes.set_xticks(range(len(names)), tasks, fontsize=8)
     axes.set_yticks(range(len(layers)), layers)
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
