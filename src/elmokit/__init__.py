@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from elmokit.model import Elmo, ElmoOutput, word_ids
     from elmokit.nn.bilm import BilmState
     from elmokit.nn.scalar_mix import ScalarMix
+    from elmokit.text.sample import sample
     from elmokit.text.segmenters import Segmenter, Word, sentences, words
 
     __version__: str
@@ -57,6 +58,7 @@ __all__ = [
     "Word",
     "WordConfig",
     "__version__",
+    "sample",
     "sentences",
     "word_ids",
     "words",
@@ -81,6 +83,7 @@ _HOMES = {
     "elmokit.model": ("Elmo", "ElmoOutput", "word_ids"),
     "elmokit.nn.bilm": ("BilmState",),
     "elmokit.nn.scalar_mix": ("ScalarMix",),
+    "elmokit.text.sample": ("sample",),
     "elmokit.text.segmenters": ("Segmenter", "Word", "sentences", "words"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

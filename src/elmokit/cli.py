@@ -29,6 +29,7 @@ from elmokit.commands.evaluate import Evaluate
 from elmokit.commands.info import Info
 from elmokit.commands.predict import Predict
 from elmokit.commands.probe import PROBE_SUMMARY, PROBES
+from elmokit.commands.sample import Sample
 from elmokit.commands.task import TASK_COMMANDS, TASK_SUMMARY
 from elmokit.commands.train import Train
 from elmokit.devices import is_out_of_memory
@@ -46,6 +47,7 @@ COMMANDS: dict[str, type[Command]] = {
     "predict": Predict,
     "train": Train,
     "bench": Bench,
+    "sample": Sample,
 }
 GROUPS: dict[str, tuple[dict[str, type[Command]], str]] = {
     "task": (TASK_COMMANDS, TASK_SUMMARY),
@@ -63,6 +65,7 @@ elmo train     a new model from your own text
 elmo task      names, classes, answers … with a task model
 elmo probe     what the layers of a model know
 elmo bench     how fast, beside other libraries and what the machine allows
+elmo sample    small files of text and labels, to try the commands on
 
 `elmo COMMAND --help` explains a command; `elmo --version` tells the version."""
 
