@@ -16,7 +16,7 @@ import inspect
 import math
 import reprlib
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -90,13 +90,21 @@ def check_fields(config: object, where: str = "") -> None:
             object.__setattr__(config, field.name, converted)
 
 
-def check_arguments(function: Callable[..., Any], values: Mapping[str, object], where: str = "") -> dict[str, Any]:
-    """The values as keyword arguments of a function that takes them and no others, by its annotations."""
+def check_arguments(
+    function: Callable[..., Any], values: Mapping[str, object], *, leaves_out: Collection[str] = ()
+) -> dict[str, Any]:
+    """The values as keyword arguments of a function that takes them and no others, held to its annotations.
+
+    Arguments:
+        function: has an annotation for each argument.
+        values: arguments by name.
+        leaves_out: arguments that come from elsewhere.
+    """
     hints = get_type_hints(function, include_extras=True)
-    wanted = [name for name in inspect.signature(function).parameters if name in hints and name != "return"]
+    wanted = [name for name in inspect.signature(function).parameters if name in hints and name not in leaves_out]
     if sorted(values) != sorted(wanted):
-        raise ConfigError(f"{where or 'the config'} should have the fields {wanted}, found {sorted(values)!s:.200}")
-    return {name: _convert(values[name], hints[name], _join(where, name)) for name in wanted}
+        raise ConfigError(f"it should have the fields {wanted}, found {sorted(values)!s:.200}")
+    return {name: _convert(values[name], hints[name], name) for name in wanted}
 
 
 def _convert(value: Any, hint: Any, name: str) -> Any:  # noqa: ANN401
@@ -119,6 +127,8 @@ def _convert(value: Any, hint: Any, name: str) -> Any:  # noqa: ANN401
 
 def _convert_object(value: Any, hint: Any, name: str) -> Any:  # noqa: ANN401
     parts = get_args(hint)
+    if hint is Any:
+        return value
     if get_origin(hint) is dict:
         if not isinstance(value, dict):
             raise _mismatch(value, hint, name)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from elmokit.errors import InputError
 from elmokit.tasks.base import TaskModel
-from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check, check_sizes
+from elmokit.tasks.config import InputConfig, NumWords, Rate, TaskConfig, TrainingConfig, Width
 from elmokit.tasks.data import Problems, split_words
 from elmokit.tasks.data.squad import Passage, QuestionExample, read_questions
 from elmokit.tasks.network.attention import AttentionFlow, SelfAttention
@@ -32,6 +32,7 @@ from elmokit.tasks.network.inputs import WordBatch, WordInputs
 from elmokit.tasks.network.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.squad import squad_scores
 from elmokit.text.segmenters import Segmenter
+from elmokit.validation import check_fields
 
 __all__ = ["TASK", "Answer", "AnswerConfig", "best_spans", "span_loss"]
 
@@ -53,16 +54,15 @@ class AnswerConfig(TaskConfig):
     """
 
     inputs: InputConfig = field(default_factory=lambda: InputConfig(character_filters=100, elmo_at="both"))
-    hidden: int = 100
-    dropout: float = 0.2
-    longest_answer: int = 20
-    longest_passage: int = 2000
+    hidden: Width = 100
+    dropout: Rate = 0.2
+    longest_answer: NumWords = 20
+    longest_passage: NumWords = 2000
     places: Places = "everywhere"
 
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
-        check_sizes(self, "hidden", "longest_answer", "longest_passage")
-        check(self.places in get_args(Places), f"places is {self.places!r}: use one of {', '.join(get_args(Places))}")
+        check_fields(self)
 
 
 class Answer(TaskModel):

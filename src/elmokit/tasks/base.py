@@ -16,25 +16,30 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from elmokit.devices import find_device, is_out_of_memory
-from elmokit.errors import CheckpointError, InputError
+from elmokit.errors import CheckpointError, ConfigError, InputError
+from elmokit.io import model_names
 from elmokit.io.atomic import new_folder
+from elmokit.io.checkpoint import check_values
+from elmokit.io.inside import check_entries
 from elmokit.io.safe_tensors import read_safetensors
 from elmokit.io.text_files import read_json, read_words, write_words
 from elmokit.reading.batching import batch_by_length
 from elmokit.tasks import find_task
-from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, from_values
+from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig
 from elmokit.tasks.data import Example, Problems
 from elmokit.tasks.layer_store import TaskElmo, open_elmo
 from elmokit.tasks.network.inputs import WordInputs
+from elmokit.validation import Bounds, build_from, check_arguments
 from elmokit.waits import show_progress
 
 if TYPE_CHECKING:
@@ -206,25 +211,63 @@ def load_task(
         device: where to compute; a GPU if there is one.
     """
     folder = Path(folder)
-    settings = read_json(folder / "config.json")
-    if settings.get("format_version") != FORMAT_VERSION or "task" not in settings:
-        raise CheckpointError(f"{folder}/config.json: expected a task model that `elmo task train` wrote")
-    kind = find_task(settings["task"])
-    config = from_values(kind.Config, settings["config"], "config")
-    words, width = read_words(folder / "words.txt"), int(settings["vector_dim"])
-    inputs = WordInputs(
-        config.inputs,
-        words=words,
-        vectors_VE=torch.zeros(len(words), width) if width else None,
-        elmo=_open_saved_elmo(folder, settings, config.inputs, elmo),
-    )
+    if folder.is_dir():
+        check_entries(folder)
+    path = folder / "config.json"
+    values = read_json(path)
+    if values.get("format_version") != FORMAT_VERSION or "task" not in values:
+        raise CheckpointError(f"{path}: expected a task model that `elmo task train` wrote")
     try:
-        model = kind(config, inputs, **read_json(folder / "extra.json"))
-    except TypeError as problem:
-        raise CheckpointError(f"{folder}/extra.json: expected what the task {kind.name} needs: {problem}") from problem
-    expected = {name: tuple(value.shape) for name, value in _tensors_to_save(model).items()}
-    model.load_state_dict(read_safetensors(folder / "model.safetensors", _check_shapes(folder, expected)), strict=False)
+        settings = build_from(_Settings, values)
+        kind = find_task(settings.task)
+        config = build_from(kind.Config, settings.config, "config")
+    except (ConfigError, InputError) as problem:
+        raise CheckpointError(f"{path}: describes no task model: {problem}") from problem
+    try:
+        extra = check_arguments(kind.__init__, read_json(folder / "extra.json"), leaves_out=("config", "inputs"))
+    except ConfigError as problem:
+        raise CheckpointError(
+            f"{folder}/extra.json: expected what the task {kind.name} needs: {problem}; the folder is damaged"
+        ) from problem
+    words, elmo_model = read_words(folder / "words.txt"), _open_saved_elmo(folder, settings, config.inputs, elmo)
+
+    def build() -> TaskModel:
+        vectors_VE = torch.zeros(len(words), settings.vector_dim) if settings.vector_dim else None
+        inputs = WordInputs(config.inputs, words=words, vectors_VE=vectors_VE, elmo=elmo_model)
+        if inputs.dim == 0:
+            raise CheckpointError(
+                f"{path}: vector_dim is 0, but words are known by static vectors alone; it is damaged"
+            )
+        return kind(config, inputs, **extra)
+
+    weights = folder / "model.safetensors"
+    try:
+        with torch.device("meta"):  # sizes alone: nothing is allocated before the file is known to hold as much
+            expected = {name: tuple(value.shape) for name, value in _list_weights(build()).items()}
+        tensors = read_safetensors(weights, _check_shapes(folder, expected))
+        check_values(tensors, weights)
+        model = build()
+    except ConfigError as problem:
+        raise CheckpointError(f"{path}: describes no task model: {problem}") from problem
+    model.load_state_dict(tensors, strict=False)
     return model.to(find_device(device)).eval()
+
+
+@dataclass(frozen=True)
+class _StoredElmo:
+    copied: bool
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """What `config.json` holds."""
+
+    format_version: int
+    task: str
+    config: dict[str, Any]
+    vector_dim: Annotated[int, Bounds(0, 2**14)]
+    elmo: _StoredElmo | None
 
 
 def name_training_labels(labels: Collection[str]) -> str:
@@ -238,33 +281,61 @@ def name_training_labels(labels: Collection[str]) -> str:
     return f"the training examples, which have {', '.join(shown)}{', …' if len(labels) > 5 else ''}"
 
 
-def _open_saved_elmo(folder: Path, settings: dict[str, Any], config: InputConfig, given: str | None) -> TaskElmo | None:
-    stored = settings.get("elmo")
+def _open_saved_elmo(folder: Path, settings: _Settings, config: InputConfig, given: str | None) -> TaskElmo | None:
+    stored = settings.elmo
+    if (stored is None) != (config.elmo is None):
+        raise CheckpointError(
+            f"{folder}/config.json: elmo and config.inputs.elmo should both name a model or both be null; it is damaged"
+        )
     if stored is None:
         return None
-    copied = stored["copied"] and given is None
-    source = str(folder / "elmo") if copied else given or str(config.elmo)
+    source = given or _find_own_elmo(folder, config, is_copied=stored.copied)
     try:
         found = open_elmo(source, tunes=config.tune_elmo)
     except (CheckpointError, InputError) as problem:
         raise CheckpointError(
             f"{folder}: its ELMo model {source!r} cannot be loaded ({problem}); say where it is: --elmo SOURCE"
         ) from problem
-    if found.fingerprint != stored["fingerprint"]:
+    if found.fingerprint != stored.fingerprint:
         raise CheckpointError(
             f"{folder} was trained with another ELMo model than {source!r} holds (their weights differ); "
             "say where the right one is: --elmo SOURCE"
         )
-    found.travels = stored["copied"]
+    found.travels = stored.copied
     return found
 
 
+def _find_own_elmo(folder: Path, config: InputConfig, *, is_copied: bool) -> str:
+    """The source of a task's ELMo model that nobody has typed: its own folder, or an installed model.
+
+    A folder from somebody else may name any path and any model of the hub: neither is opened unless the user says so.
+    """
+    name = str(config.elmo)
+    if is_copied:
+        if not (folder / "elmo").is_dir():
+            raise CheckpointError(
+                f"{folder}: its ELMo model, the folder elmo in it, is missing; say where it is: --elmo SOURCE"
+            )
+        return str(folder / "elmo")
+    if name not in model_names():
+        raise CheckpointError(
+            f"{folder}: was trained with the ELMo model {name!r:.100}, which is not installed here; nothing is fetched "
+            f"unasked: name it yourself with --elmo SOURCE, such as --elmo {name:.100}"
+        )
+    return name
+
+
+def _list_weights(model: TaskModel) -> dict[str, Tensor]:
+    """All weights and buffers but the biLM's."""
+    return {name: value for name, value in model.state_dict().items() if not name.startswith("inputs.tuned.")}
+
+
 def _tensors_to_save(model: TaskModel) -> dict[str, Tensor]:
-    """What `model.safetensors` holds: all weights and buffers but the biLM's; frozen vectors, in half the space."""
-    state = {name: value for name, value in model.state_dict().items() if not name.startswith("inputs.tuned.")}
+    """What `model.safetensors` holds; frozen vectors in half the space."""
     frozen = "inputs.vectors.weight" if not model.inputs.config.train_vectors else None
     return {
-        name: (value.half() if name == frozen else value).detach().cpu().contiguous() for name, value in state.items()
+        name: (value.half() if name == frozen else value).detach().cpu().contiguous()
+        for name, value in _list_weights(model).items()
     }
 
 

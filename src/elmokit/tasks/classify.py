@@ -13,14 +13,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from elmokit.errors import InputError
 from elmokit.tasks.base import TaskModel, name_training_labels
-from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check, check_sizes
+from elmokit.tasks.config import InputConfig, Labels, Rate, TaskConfig, TrainingConfig, Width
 from elmokit.tasks.data import Problems, is_csv, split_words
 from elmokit.tasks.data.tables import (
     LabelledSentence,
@@ -37,6 +37,7 @@ from elmokit.tasks.network.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.accuracy import class_scores
 from elmokit.text import segmenters
 from elmokit.text.files import LineReader
+from elmokit.validation import check_fields
 
 if TYPE_CHECKING:
     from elmokit.text.segmenters import Segmenter
@@ -66,16 +67,13 @@ class ClassifyConfig(TaskConfig):
     format: Format = "auto"
     phrases: bool = False
     words: Literal["auto", "blanks", "segment"] = "auto"
-    hidden: int = 150
+    hidden: Width = 150
     attends: bool = True
-    dropout: float = 0.2
+    dropout: Rate = 0.2
 
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
-        formats = get_args(Format)
-        check(self.format in formats, f"format is {self.format!r}: use one of {', '.join(formats)}")
-        check(self.words in ("auto", "blanks", "segment"), f"words is {self.words!r}: use auto, blanks or segment")
-        check_sizes(self, "hidden")
+        check_fields(self)
 
 
 class Classifier(TaskModel):
@@ -93,7 +91,7 @@ class Classifier(TaskModel):
     training_config = TrainingConfig(epochs=20, patience=5, batch_size=32, learning_rate=2e-3, plateau=2)
     config: ClassifyConfig
 
-    def __init__(self, config: ClassifyConfig, inputs: WordInputs, labels: Sequence[str]) -> None:
+    def __init__(self, config: ClassifyConfig, inputs: WordInputs, labels: Labels) -> None:
         super().__init__(config, inputs, labels=list(labels))
         self.labels = list(labels)
         self._numbers = {label: number for number, label in enumerate(self.labels)}

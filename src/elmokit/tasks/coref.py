@@ -19,20 +19,21 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from elmokit.tasks.base import TaskModel
-from elmokit.tasks.config import TaskConfig, TrainingConfig, check, check_sizes
+from elmokit.tasks.config import NumWords, Rate, TaskConfig, TrainingConfig, Width
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.conll_coref import CorefExample, Mention, cut, read_conll_coref
 from elmokit.tasks.network.inputs import WordInputs
 from elmokit.tasks.network.mentions import AntecedentScores, SpanVectors, find_spans, keep_best_spans, link
 from elmokit.tasks.network.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.coref import coreference_scores
+from elmokit.validation import Bounds, check_fields
 
 if TYPE_CHECKING:
     from elmokit.text.segmenters import Segmenter
@@ -57,19 +58,18 @@ class CorefConfig(TaskConfig):
         dropout: before and after the biLSTM, and of spans.
     """
 
-    hidden: int = 200
-    span_dim: int = 200
-    max_width: int = 12
-    spans_a_word: float = 0.3
-    num_antecedents: int = 50
-    max_words: int = 4000
-    train_words: int = 1000
-    dropout: float = 0.3
+    hidden: Width = 200
+    span_dim: Width = 200
+    max_width: Annotated[int, Bounds(1, 1024)] = 12
+    spans_a_word: Annotated[float, Bounds(above=0, at_most=100)] = 0.3
+    num_antecedents: Annotated[int, Bounds(1, 2**14)] = 50
+    max_words: NumWords = 4000
+    train_words: NumWords = 1000
+    dropout: Rate = 0.3
 
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
-        check_sizes(self, "hidden", "span_dim", "max_width", "num_antecedents", "max_words", "train_words")
-        check(self.spans_a_word > 0, f"spans_a_word is {self.spans_a_word}: expected a number above 0")
+        check_fields(self)
 
 
 class Coref(TaskModel):

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from elmokit.errors import InputError
 from elmokit.tasks.base import TaskModel, name_training_labels
-from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check_sizes
+from elmokit.tasks.config import InputConfig, Labels, Rate, TaskConfig, TrainingConfig, Width
 from elmokit.tasks.data import Problems, split_words
 from elmokit.tasks.data.snli import PairExample, read_pairs
 from elmokit.tasks.network.attention import align_softly
@@ -32,6 +32,7 @@ from elmokit.tasks.network.inputs import WordInputs
 from elmokit.tasks.network.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.accuracy import class_scores
 from elmokit.text.segmenters import Segmenter
+from elmokit.validation import check_fields
 
 __all__ = ["TASK", "Infer", "InferConfig", "compare_pairs", "pool_mean_and_maximum"]
 
@@ -47,12 +48,12 @@ class InferConfig(TaskConfig):
     """
 
     inputs: InputConfig = field(default_factory=lambda: InputConfig(character_filters=64, elmo_at="both"))
-    hidden: int = 100
-    dropout: float = 0.3
+    hidden: Width = 100
+    dropout: Rate = 0.3
 
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
-        check_sizes(self, "hidden")
+        check_fields(self)
 
 
 class Infer(TaskModel):
@@ -73,7 +74,7 @@ class Infer(TaskModel):
     texts = ("premise", "hypothesis")
     config: InferConfig
 
-    def __init__(self, config: InferConfig, inputs: WordInputs, labels: Sequence[str]) -> None:
+    def __init__(self, config: InferConfig, inputs: WordInputs, labels: Labels) -> None:
         super().__init__(config, inputs, labels=list(labels))
         self.labels = list(labels)
         hidden = config.hidden

@@ -27,13 +27,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from elmokit.tasks.base import TaskModel
-from elmokit.tasks.config import TaskConfig, TrainingConfig, check_sizes
+from elmokit.tasks.config import Labels, NumLayers, Rate, TaskConfig, TrainingConfig, Width
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.propbank import RolesExample, read_propbank
 from elmokit.tasks.network.crf import viterbi
 from elmokit.tasks.network.inputs import WordBatch, WordInputs
 from elmokit.tasks.network.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.srl import arguments, role_scores
+from elmokit.validation import check_fields
 
 if TYPE_CHECKING:
     from elmokit.text.segmenters import Segmenter
@@ -55,15 +56,15 @@ class RolesConfig(TaskConfig):
         dropout: before each biLSTM and after the last, the same for all words of a sentence.
     """
 
-    hidden: int = 256
-    num_layers: int = 3
-    indicator_dim: int = 32
-    detector_hidden: int = 64
-    dropout: float = 0.3
+    hidden: Width = 256
+    num_layers: NumLayers = 3
+    indicator_dim: Width = 32
+    detector_hidden: Width = 64
+    dropout: Rate = 0.3
 
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
-        check_sizes(self, "hidden", "num_layers", "indicator_dim", "detector_hidden")
+        check_fields(self)
 
 
 class Roles(TaskModel):
@@ -81,7 +82,7 @@ class Roles(TaskModel):
     training_config = TrainingConfig(epochs=30, patience=6, plateau=2, batch_size=32, batch_words=8000)
     config: RolesConfig
 
-    def __init__(self, config: RolesConfig, inputs: WordInputs, tags: Sequence[str]) -> None:
+    def __init__(self, config: RolesConfig, inputs: WordInputs, tags: Labels) -> None:
         super().__init__(config, inputs, tags=list(tags))
         self.tags = list(tags)
         self._numbers = {tag: number for number, tag in enumerate(self.tags)}

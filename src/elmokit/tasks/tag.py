@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from elmokit.devices import move_to_device
 from elmokit.errors import InputError
 from elmokit.tasks.base import TaskModel, name_training_labels
-from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, check_sizes
+from elmokit.tasks.config import InputConfig, Labels, NumLayers, Rate, TaskConfig, TrainingConfig, Width
 from elmokit.tasks.data import Problems, split_words
 from elmokit.tasks.data.columns import TaggedSentence, read_columns
 from elmokit.tasks.network.crf import Crf
@@ -30,6 +30,7 @@ from elmokit.tasks.network.inputs import WordInputs
 from elmokit.tasks.network.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.accuracy import accuracy
 from elmokit.tasks.scores.spans import is_iob, span_scores, spans_of, tag_of, to_iobes
+from elmokit.validation import check_fields
 
 if TYPE_CHECKING:
     from elmokit.text.segmenters import Segmenter
@@ -54,15 +55,15 @@ class TagConfig(TaskConfig):
 
     inputs: InputConfig = field(default_factory=lambda: InputConfig(character_filters=128))
     column: str = "last"
-    hidden: int = 200
-    num_layers: int = 2
-    dropout: float = 0.5
+    hidden: Width = 200
+    num_layers: NumLayers = 2
+    dropout: Rate = 0.5
     use_crf: bool = True
 
     def __post_init__(self) -> None:
         """Reject what cannot be built."""
         object.__setattr__(self, "column", str(self.column))
-        check_sizes(self, "hidden", "num_layers")
+        check_fields(self)
 
 
 class Tagger(TaskModel):
@@ -79,7 +80,7 @@ class Tagger(TaskModel):
     training_config = TrainingConfig(epochs=40, patience=8, batch_size=32)
     config: TagConfig
 
-    def __init__(self, config: TagConfig, inputs: WordInputs, labels: Sequence[str]) -> None:
+    def __init__(self, config: TagConfig, inputs: WordInputs, labels: Labels) -> None:
         super().__init__(config, inputs, labels=list(labels))
         self.labels = list(labels)
         self.has_spans = is_iob(self.labels)
@@ -185,21 +186,25 @@ def _build_crf(labels: Sequence[str], *, has_spans: bool) -> Crf:
     """A CRF over these labels, which knows what may follow what where they are of spans."""
 
     def find_allowed(before: Sequence[str], after: Sequence[str]) -> Tensor:
-        return torch.tensor([[not has_spans or _may_follow(one, other) for other in after] for one in before])
+        allowed = _may_follow(before, after) if has_spans else np.ones((len(before), len(after)), bool)
+        return torch.tensor(allowed)
 
     return Crf(find_allowed([START], labels)[0], find_allowed(labels, labels), find_allowed(labels, [END])[:, 0])
 
 
-def _may_follow(label: str, following: str) -> bool:
-    """Whether one IOBES label may follow another; the ends of a sentence are outside of every span.
+def _may_follow(labels: Sequence[str], following: Sequence[str]) -> np.ndarray:
+    """Whether each IOBES label may be followed by each other; the ends of a sentence are outside of every span.
 
     Example:
-        >>> _may_follow("B-PER", "E-PER"), _may_follow("B-PER", "O"), _may_follow("O", "I-PER")
-        (True, False, False)
+        >>> _may_follow(["B-PER", "O"], ["E-PER", "O", "I-LOC"]).tolist()
+        [[True, False, False], [False, True, False]]
     """
-    is_open = label[:1] in ("B", "I")
-    goes_on = following[:1] in ("I", "E")
-    return is_open == goes_on and (not is_open or label[2:] == following[2:])
+    kinds = {label[2:]: number for number, label in enumerate([*labels, *following])}
+    is_open = np.array([label[:1] in ("B", "I") for label in labels])
+    goes_on = np.array([label[:1] in ("I", "E") for label in following])
+    before, after = (np.array([kinds[label[2:]] for label in each]) for each in (labels, following))
+    is_same_kind = before[:, None] == after
+    return (is_open[:, None] == goes_on) & (~is_open[:, None] | is_same_kind)
 
 
 def _to_iob2(iobes: Sequence[str]) -> list[str]:

@@ -8,9 +8,10 @@ import torch
 
 from elmokit import Embedder
 from elmokit.errors import ConfigError
-from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig, from_values
+from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig
 from elmokit.tasks.layer_store import open_elmo
 from elmokit.tasks.network.inputs import WordInputs
+from elmokit.validation import build_from
 
 SENTENCES = [["The", "bank", "unknownword"], ["hello"]]
 
@@ -129,15 +130,15 @@ WRONG = [
 @pytest.mark.parametrize(("values", "message"), WRONG)
 def test_settings_that_cannot_be(values, message):
     with pytest.raises(ConfigError, match=message):
-        from_values(InputConfig, {"character_filters": 8, **values}, "inputs")
+        build_from(InputConfig, {"character_filters": 8, **values}, "inputs")
 
 
 def test_settings_survive_json():
     config = TaskConfig(InputConfig(character_filters=3, elmo="x", elmo_layers=2))
-    assert from_values(TaskConfig, config.to_dict(), "config") == config
+    assert build_from(TaskConfig, config.to_dict(), "config") == config
     assert InputConfig(character_filters=1, elmo="x", elmo_at="none").elmo is None
     with pytest.raises(ConfigError, match="should be an object"):
-        from_values(TaskConfig, [], "config")
+        build_from(TaskConfig, [], "config")
 
 
 @pytest.mark.parametrize(
