@@ -1,13 +1,14 @@
-"""A trained model becomes a small folder to ship: float16 weights, int8 output layer, canonical state, facts, a card.
+"""A trained model becomes a small folder to ship: rounded weights, int8 output layer, canonical state, facts, a card.
 
 Bytes that the training text hardly has keep embeddings of random size, several times those of the letters, and one such
 byte would drown everything else that a word says: they get the mean embedding of the other bytes that begin a character
 of several bytes. No word without such a byte changes.
 
-    python recipes/bundle.py TRAINED NEW_FOLDER [--mix results.json] [--about about.json] [--card more.md]
+    python recipes/bundle.py TRAINED FOLDER [--dtype int8] [--mix results.json] [--about about.json] [--card more.md]
 
 `results.json` is what `elmo task train` wrote of a task that learned a mix at its input: it becomes the model's own mix
-(`layers="mix"`). `about.json` holds facts for the card, an object of strings; `more.md` is put at the end of it.
+(`layers="mix"`). `about.json` holds facts for the card, an object of strings; `more.md` is put at the end of it. The
+files of a package's model then go to packages/elmokit-NAME/elmokit_NAME, beside `__init__.py`.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import torch
 
 from elmokit import Elmo
 from elmokit.io import load, save
+from elmokit.text.scripts import find_scripts
 
 LIMIT = 44e6
 NUM_BYTES, LETTERS, LEADS = 256, range(ord("a"), ord("z") + 1), range(0xC2, 0xF0)
@@ -39,6 +41,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trained")
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--dtype", choices=("float16", "int8"), default="float16")
     parser.add_argument("--mix", type=Path)
     parser.add_argument("--about", type=Path)
     parser.add_argument("--card", type=Path)
@@ -55,6 +58,10 @@ def main():
         weights = ", ".join(f"{weight:.3f}" for weight in mix["weights"])
         learned = f"learned at the input of the task {result['task']}"
         checkpoint.metadata["mix"] = f"{weights}, times {mix['gamma']:.3f}; {learned}"
+    if "scripts" not in checkpoint.metadata and checkpoint.output_words is not None:  # trained by an older elmokit
+        words = checkpoint.output_words[3:]  # behind <S>, </S>, <UNK>, by falling frequency: Zipf's law
+        found = find_scripts(words, (1 / rank for rank in range(1, len(words) + 1)))
+        checkpoint.metadata["scripts"] = ", ".join(found)
     characters = checkpoint.config.characters
     if characters is not None and characters.scheme == "bytes":
         table = "encoder.characters.embedding"
@@ -62,7 +69,7 @@ def main():
         print(f"{num_rare} bytes are hardly in the training text: they got the mean embedding of others")
     state = Elmo.from_checkpoint(load(asked.trained)).canonical_state
     checkpoint.tensors["canonical.hidden"], checkpoint.tensors["canonical.cell"] = (part[:, :, 0] for part in state)
-    save(checkpoint, asked.folder, dtype="float16", softmax_dtype="int8")
+    save(checkpoint, asked.folder, dtype=asked.dtype, softmax_dtype="int8")
     if asked.card:
         with (asked.folder / "README.md").open("a", encoding="utf-8") as card:
             card.write("\n" + asked.card.read_text(encoding="utf-8"))

@@ -199,7 +199,7 @@ class Elmo(nn.Module):
         destination: str | os.PathLike[str],
         *,
         format: Literal["native", "allennlp"] = "native",
-        dtype: Literal["float32", "float16"] = "float32",
+        dtype: Literal["float32", "float16", "int8"] = "float32",
         mix: int | None = None,
     ) -> None:
         """Write the model as a folder; `mix` names the mix that becomes the stored one (`layers="mix"`)."""

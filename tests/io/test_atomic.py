@@ -164,7 +164,7 @@ def test_an_interrupt_leaves_nothing(random_checkpoint, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("wrong", [{"format": "onnx"}, {"dtype": "int8"}])
+@pytest.mark.parametrize("wrong", [{"format": "onnx"}, {"dtype": "int4"}])
 def test_unknown_formats_and_types(random_checkpoint, tmp_path, wrong):
-    with pytest.raises(InputError, match="expected format native or allennlp and dtype float32 or float16"):
+    with pytest.raises(InputError, match="expected format native or allennlp and dtype float32, float16 or int8"):
         save(random_checkpoint(), tmp_path / "model", **wrong)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from elmokit.config import CharConfig, ElmoConfig, LstmConfig, WordConfig
 from elmokit.errors import CheckpointError, OutputError
@@ -160,7 +161,7 @@ def test_fields_of_other_tools_in_the_config_are_let_be(native_folder):
 
 @pytest.mark.parametrize(
     ("version", "message"),
-    [(2, "newer than 1.*pip install --upgrade elmokit"), (0, "found 0"), ("1", "found '1'"), (None, "found None")],
+    [(3, "newer than 2.*pip install --upgrade elmokit"), (0, "found 0"), ("1", "found '1'"), (None, "found None")],
 )
 def test_other_versions(native_folder, version, message):
     path = native_folder / "config.json"
@@ -192,3 +193,58 @@ def test_an_int8_output_layer_comes_back_within_half_a_step(tmp_path):
     step = weight.abs().amax(dim=1, keepdim=True) / 127
     assert ((loaded.softmax["softmax.weight"] - weight).abs() <= step / 2 + 1e-6).all()
     assert torch.equal(loaded.softmax["softmax.bias"], bias)
+
+
+def test_int8_weights_come_back_within_half_a_step_of_their_unit(random_checkpoint, tmp_path):
+    checkpoint = random_checkpoint()
+    config = checkpoint.config
+    folder = save(checkpoint, tmp_path / "m", dtype="int8")
+    assert json.loads((folder / "config.json").read_text())["format_version"] == 2
+    again = load(folder)
+    assert again.tensors.keys() == checkpoint.tensors.keys()
+    with safe_open(folder / "model.safetensors", framework="pt") as file:
+        kinds = {name: file.get_tensor(name).dtype for name in file.keys()}  # noqa: SIM118
+    for name, shape in expected_shapes(config).items():
+        weight, found = checkpoint.tensors[name], again.tensors[name]
+        is_matrix = len(shape) > 1 and name != "encoder.characters.embedding"
+        assert kinds[name] == (torch.int8 if is_matrix else torch.float16), name
+        if not is_matrix:
+            assert torch.equal(found, weight.half().float()), name
+            continue
+        units = [0] if name.startswith("bilm.") else list(range(1, len(shape)))  # summed over for a unit
+        step = weight.abs().amax(dim=units, keepdim=True) / 127
+        assert ((found - weight).abs() <= step * (0.5 + 1e-6)).all(), name
+        at_the_top = weight.abs() == weight.abs().amax(dim=units, keepdim=True)
+        assert torch.allclose(found[at_the_top], weight[at_the_top], rtol=1e-6), name
+
+
+def test_int8_weights_stay_as_they_are_when_saved_again(random_checkpoint, tmp_path):
+    once = load(save(random_checkpoint(), tmp_path / "once", dtype="int8"))
+    twice = load(save(once, tmp_path / "twice", dtype="int8"))
+    for name, tensor in once.tensors.items():
+        assert torch.allclose(twice.tensors[name], tensor, rtol=1e-6, atol=0), name
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+def test_the_first_version_is_written_where_it_suffices(random_checkpoint, tmp_path, kind):
+    folder = save(random_checkpoint(), tmp_path / "m", dtype=kind)
+    assert json.loads((folder / "config.json").read_text())["format_version"] == 1
+
+
+@pytest.mark.parametrize("change", ["missing", "short", "of both dimensions", "a number"])
+def test_int8_without_a_sound_scale_is_refused(random_checkpoint, tmp_path, change):
+    folder = save(random_checkpoint(), tmp_path / "m", dtype="int8")
+    path = folder / "model.safetensors"
+    name = "bilm.forward_layers.0.input_weight"
+    tensors = load_file(path)
+    scale = tensors.pop(f"{name}.scale")
+    if change != "missing":
+        shapes = {
+            "short": scale[:, 1:],
+            "of both dimensions": scale.expand(tensors[name].shape),
+            "a number": scale[0, 0],
+        }
+        tensors[f"{name}.scale"] = shapes[change].contiguous()
+    save_file(tensors, path)
+    with pytest.raises(CheckpointError, match=rf"{name}' is stored as int8, so .*scale' should have a number for each"):
+        load(folder)

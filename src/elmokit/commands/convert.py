@@ -27,8 +27,8 @@ class Convert(Command):
     """The folder to write, new or empty."""
     format: Literal["native", "allennlp"] = "native"
     """'native' is config.json + model.safetensors; 'allennlp' is options.json + weights.hdf5, for older tools."""
-    dtype: Literal["float32", "float16"] = "float32"
-    """How numbers are stored; float16 halves the file and rounds each weight (native format only)."""
+    dtype: Literal["float32", "float16", "int8"] = "float32"
+    """How numbers are stored (native format only): float16 halves the file and rounds each weight, int8 quarters it."""
     overwrite: bool = False
     """Replace DEST if it holds a model of the same format and nothing else."""
 

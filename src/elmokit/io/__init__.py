@@ -67,7 +67,7 @@ def save(
     dest: str | os.PathLike[str],
     *,
     format: Literal["native", "allennlp"] = "native",
-    dtype: Literal["float32", "float16"] = "float32",
+    dtype: Literal["float32", "float16", "int8"] = "float32",
     softmax_dtype: Literal["float32", "float16", "int8"] | None = None,
     overwrite: bool = False,
 ) -> Path:
@@ -77,12 +77,14 @@ def save(
         checkpoint: the model.
         dest: the folder, new or empty.
         format: `"native"`, or `"allennlp"` for tools of 2018 (bytes or words in, float32).
-        dtype: how weights are stored; they load as float32 either way.
-        softmax_dtype: how the output layer is stored, `"int8"` for a quarter of the room; like the rest if unset.
+        dtype: how weights are stored; they load as float32 in any case. `"int8"` takes a quarter of the room: the
+            matrices have one scale per unit, and the other tensors are float16.
+        softmax_dtype: how the output layer is stored; like the rest if unset.
         overwrite: replace a folder at `dest` that holds a model of this format and nothing else.
     """
-    if format not in OWN_FILES or dtype not in ("float32", "float16"):
-        raise InputError(f"expected format native or allennlp and dtype float32 or float16, got {format}, {dtype}")
+    if format not in OWN_FILES or dtype not in ("float32", "float16", "int8"):
+        expected = "format native or allennlp and dtype float32, float16 or int8"
+        raise InputError(f"expected {expected}, got {format}, {dtype}")
     if format == "allennlp" and dtype != "float32":
         raise InputError("AllenNLP's layout stores float32 only: use dtype='float32', or format='native'")
     path = Path(dest).expanduser()

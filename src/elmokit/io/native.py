@@ -1,16 +1,17 @@
-"""Our own format, version 1: a folder that any hub, `safetensors` and a text editor can read.
+"""Our own format, versions 1 and 2: a folder that any hub, `safetensors` and a text editor can read.
 
     config.json          format_version, model_type "elmo", the sizes under "elmo", what is known under "metadata"
-    model.safetensors    the weights by the names of `expected_shapes`, float32 or float16
+    model.safetensors    the weights by the names of `expected_shapes`, float32 or float16; in version 2 also int8 with
+                         float32 scales (`safe_tensors.py`)
     alphabet.json        the symbols, for models that read Unicode characters
     words.json           the rows of the word table, when they have names
     softmax.safetensors  softmax.weight and softmax.bias, when the model brings its output layer; the weight may be
-                         int8 with one float32 softmax.scale per row
+                         int8 with one float32 softmax.scale per row, in both versions
     vocab.txt            the words of that output layer, one per line
     README.md            the model card
 
-A folder arrives and a `Checkpoint` leaves, or the other way round. A file of a later version than this one is
-refused with the advice to upgrade; every version ever released keeps loading.
+A folder arrives and a `Checkpoint` leaves, or the other way round. Version 1 is written wherever it suffices. A file of
+a later version than this one is refused with the advice to upgrade; every version ever released keeps loading.
 """
 
 from __future__ import annotations
@@ -29,15 +30,17 @@ from torch import Tensor
 from elmokit.config import ElmoConfig
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.io.checkpoint import Checkpoint, WantsSoftmax, check_fits, check_shapes, num_parameters
-from elmokit.io.safe_tensors import read_safetensors, read_sizes
+from elmokit.io.safe_tensors import name_scale, quantise, read_safetensors, read_sizes
 from elmokit.io.text_files import read_json, read_json_words, read_words, write_words
 from elmokit.validation import build_from
 
 __all__ = ["FORMAT_VERSION", "load_native", "looks_like_native", "save_native"]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
-ALWAYS_FLOAT32 = ("mix.", "canonical.", "softmax.scale")  # a frozen mix may hold -9e10, which float16 cannot
+ALWAYS_FLOAT32 = ("mix.", "canonical.")  # a frozen mix may hold -9e10, which float16 cannot
+# The table of characters is too small to save anything.
+NEVER_INT8 = ("encoder.characters.embedding", *ALWAYS_FLOAT32)
 
 
 def looks_like_native(folder: Path) -> bool:
@@ -55,7 +58,12 @@ def load_native(folder: Path, *, softmax: WantsSoftmax = False, copies: bool = F
     weights = folder / "model.safetensors"
     if weights.exists():
         check_fits(config, weights)
-    tensors = read_safetensors(weights, lambda shapes: check_shapes(config, shapes, weights), copies=copies)
+    tensors = read_safetensors(
+        weights,
+        lambda shapes: check_shapes(config, shapes, weights),
+        copies=copies,
+        allows_int8=True,
+    )
     checkpoint = Checkpoint(
         config,
         tensors,
@@ -73,7 +81,6 @@ def load_native(folder: Path, *, softmax: WantsSoftmax = False, copies: bool = F
             checkpoint.softmax = read_sizes(path)
         else:
             checkpoint.softmax = read_safetensors(path, copies=copies, allows_int8=True)
-        checkpoint.softmax = _dequantise_softmax(checkpoint.softmax, path)
         if (folder / "vocab.txt").exists():
             checkpoint.output_words = read_words(folder / "vocab.txt")
     checkpoint.check(str(folder))
@@ -86,7 +93,7 @@ def save_native(
     """Write the model into an existing folder; the output layer in `softmax_dtype`, or like the rest."""
     config = checkpoint.config
     values = {
-        "format_version": FORMAT_VERSION,
+        "format_version": FORMAT_VERSION if dtype == "int8" else 1,
         "model_type": "elmo",
         "elmo": config.to_dict(),
         "swaps_markers": checkpoint.swaps_markers,
@@ -94,15 +101,14 @@ def save_native(
         "metadata": checkpoint.metadata,
     }
     _write_json(folder / "config.json", values, indent=2)
-    _save_tensors(checkpoint.tensors, folder / "model.safetensors", dtype)
+    rest = "float32" if dtype == "float32" else "float16"
+    _save_tensors(checkpoint.tensors, folder / "model.safetensors", dtype, rest=rest)
     if checkpoint.alphabet is not None:
         _write_json(folder / "alphabet.json", checkpoint.alphabet)
     if checkpoint.vocabulary is not None:
         _write_json(folder / "words.json", checkpoint.vocabulary)
     if checkpoint.softmax is not None:
-        softmax = _quantise_softmax(checkpoint.softmax) if softmax_dtype == "int8" else checkpoint.softmax
-        stored_dtype = dtype if softmax_dtype in (None, "int8") else softmax_dtype
-        _save_tensors(softmax, folder / "softmax.safetensors", stored_dtype)
+        _save_tensors(checkpoint.softmax, folder / "softmax.safetensors", softmax_dtype or dtype, rest=rest)
         if checkpoint.output_words is not None:
             write_words(folder / "vocab.txt", checkpoint.output_words)
     (folder / "README.md").write_text(_fill_card(checkpoint, dtype), encoding="utf-8")
@@ -136,39 +142,23 @@ def _read_config(values: dict[str, Any], path: Path) -> NativeConfig:
         raise CheckpointError(f"{path}: describes no model: {problem}") from problem
 
 
-def _save_tensors(tensors: dict[str, Tensor], path: Path, dtype: str) -> None:
-    stored = {}
+def _save_tensors(tensors: dict[str, Tensor], path: Path, dtype: str, *, rest: str) -> None:
+    """Write the tensors in `dtype`; where that is int8, those that are no matrices in `rest`."""
+    stored, dtype_of_rest = {}, rest if dtype == "int8" else dtype
     for name, tensor in tensors.items():
-        kind = torch.float32 if name.startswith(ALWAYS_FLOAT32) else DTYPES[dtype]
-        kind = torch.int8 if tensor.dtype == torch.int8 else kind
+        if dtype == "int8" and tensor.dim() > 1 and not name.startswith(NEVER_INT8):
+            # A unit of the network has its own scale: those of an LSTM layer are columns (see `expected_shapes`).
+            numbers, scale = quantise(tensor.detach().cpu(), dim=1 if name.startswith("bilm.") else 0)
+            stored[name] = numbers.contiguous()
+            stored[name_scale(name)] = scale.flatten() if name == "softmax.weight" else scale
+            continue
+        kind = torch.float32 if name.startswith(ALWAYS_FLOAT32) else DTYPES[dtype_of_rest]
         values = tensor.detach().to("cpu", kind).contiguous()
         if kind == torch.float16 and not all(extreme.isfinite() for extreme in values.aminmax()):
-            raise CheckpointError(f"{name} holds numbers too large for {dtype}; save the model as float32")
+            raise CheckpointError(f"{name} holds numbers too large for float16; save the model as float32")
         stored[name] = values
     save_file(stored, path, metadata={"format": "pt"})
     shutil.copymode(path.with_name("config.json"), path)  # safetensors makes files that only their owner can read
-
-
-def _quantise_softmax(softmax: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The output layer with its weight as int8; each row has a scale, by which its largest number becomes 127."""
-    weight = softmax["softmax.weight"].float()
-    scale_V = weight.abs().amax(dim=1).clamp_min(1e-12) / 127
-    rounded = (weight / scale_V.unsqueeze(1)).round().to(torch.int8)
-    return {**softmax, "softmax.weight": rounded, "softmax.scale": scale_V}
-
-
-def _dequantise_softmax(softmax: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """The output layer in float32, whether or not it was stored as int8 with scales."""
-    scale_V = softmax.pop("softmax.scale", None)
-    if scale_V is None:
-        return softmax
-    weight = softmax.get("softmax.weight", torch.empty(0))
-    if weight.dim() != 2 or scale_V.shape != weight.shape[:1]:
-        raise CheckpointError(
-            f"{path}: softmax.scale should have a number for each of the {len(weight):,} rows of softmax.weight, "
-            f"found shape {tuple(scale_V.shape)}; fetch the file anew"
-        )
-    return {**softmax, "softmax.weight": weight * scale_V.unsqueeze(1)}
 
 
 def _write_json(path: Path, values: object, *, indent: int | None = None) -> None:
