@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from elmokit.cli import main
-from elmokit.commands.embed import Embed
+from elmokit.commands.embed import SUFFIXES, Embed
 from elmokit.embed.sinks import FORMATS
 from elmokit.engines import why_no_library
 
@@ -45,6 +45,7 @@ def test_the_command_knows_every_format():
     choices, metavar = get_args(get_type_hints(Embed, include_extras=True)["format"])
     assert get_args(get_args(choices)[0]) == tuple(FORMATS)
     assert metavar.metavar == "|".join(FORMATS)
+    assert tuple(suffix for format in FORMATS.values() for suffix in format.suffixes) == SUFFIXES
 
 
 def complaint(capsys) -> str:
@@ -267,6 +268,20 @@ def test_minus_writes_json_lines_to_standard_output(embed, desk, capfdbinary):
     assert sorted(path.name for path in desk.iterdir()) == ["corpus.txt", "out.jsonl"]
 
 
+def test_a_reader_that_goes_away_is_no_problem(embed, monkeypatch, capfd):
+    class Gone(io.RawIOBase):
+        def writable(self):
+            return True
+
+        def write(self, data):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(Gone()), write_through=True))
+    assert embed("corpus.txt", "-o", "-") == 141
+    monkeypatch.undo()
+    assert capfd.readouterr().err == ""
+
+
 @pytest.mark.parametrize(("more", "reason"), [(["--format", "npy"], "JSON lines"), (["--resume"], "--resume")])
 def test_minus_takes_no_other_format(more, reason, embed, desk, capsys):
     assert embed("corpus.txt", "-o", "-", *more) == 2
@@ -279,6 +294,7 @@ def test_minus_takes_no_other_format(more, reason, embed, desk, capsys):
         (["embed", "missing.txt", "-o", "out.parquet"], 2, "missing.txt does not exist"),
         (["embed", "corpus.txt", "-o", "nowhere/out.parquet"], 1, "the folder nowhere does not exist"),
         (["embed", "corpus.txt", "-o", "."], 1, "is a folder"),
+        (["embed", "corpus.txt", "-o", "out.doc"], 2, "use one of .parquet, .hdf5, .h5, .npy, .jsonl, or --format"),
         (["embed", "corpus.txt", "-o", "corpus.txt"], 1, "corpus.txt exists already: choose another name"),
         (["evaluate", "missing.txt"], 2, "missing.txt does not exist"),
         (["train", "missing.txt", "-o", "m", "--recipe", "tiny_cpu"], 2, "missing.txt does not exist"),

@@ -11,7 +11,7 @@ import pyarrow
 import pytest
 
 from elmokit.embed.embedder import Embedder
-from elmokit.embed.files import embed_files
+from elmokit.embed.files import embed_files, stream_files
 from elmokit.errors import InputError, LayerError, OutputError
 from elmokit.model import Elmo
 from elmokit.nn.word_encoder import WordEncoder
@@ -359,3 +359,37 @@ def test_words_whose_bits_depend_on_their_company_are_not_carried_over_segments(
     report = run(text, tmp_path / "again.npy", elmo, dtype="float32")
     assert len(cleared) == report.num_segments
     np.testing.assert_allclose(np.load(tmp_path / "again.npy"), np.load(tmp_path / "out.npy"), atol=1e-6)
+
+
+class Heard(io.BytesIO):
+    def __init__(self, events):
+        super().__init__()
+        self.events = events
+
+    def write(self, data):
+        self.events.append("row")
+        return super().write(data)
+
+
+@pytest.mark.parametrize("options", [{}, {"layers": "all"}, {"split": True}, {"tokenised": True}, {"dtype": "float32"}])
+def test_rows_leave_while_others_are_computed(text, tmp_path, elmo, monkeypatch, options):
+    monkeypatch.setattr("elmokit.embed.files.STREAMED_WORDS", 40)
+    options = {"layers": "average", **options}
+    events = []
+    stream = Heard(events)
+    embedder = Embedder(elmo)
+    report = stream_files(text, stream, embedder=embedder, progress=lambda moment: events.append("step"), **options)
+    assert 0 < events.index("row") < len(events) - 1 - events[::-1].index("step")
+    embed_files(text, tmp_path / "out.jsonl", embedder=embedder, **options)
+    assert stream.getvalue() == (tmp_path / "out.jsonl").read_bytes()
+    assert report.num_lines == len(LINES)
+    assert report.num_rows == stream.getvalue().count(b"\n")
+
+
+def test_what_was_streamed_before_a_problem_stays(tmp_path, elmo, monkeypatch):
+    monkeypatch.setattr("elmokit.embed.files.STREAMED_WORDS", 4)
+    (tmp_path / "in.txt").write_bytes(b"four words stand here\ncaf\xe9\n")
+    stream = io.BytesIO()
+    with pytest.raises(InputError, match=r"in\.txt:2: expected UTF-8"):
+        stream_files(tmp_path / "in.txt", stream, embedder=Embedder(elmo), layers="average")
+    assert stream.getvalue().startswith(b'{"line": 0, "words": ["four"')

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from elmokit.embed.progress import Progress
 
 __all__ = ["Embed"]
+
+# Those of `embed.sinks.FORMATS`, like their names below: importing that takes seconds; a test compares them.
+SUFFIXES = (".parquet", ".hdf5", ".h5", ".npy", ".jsonl")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +47,6 @@ class Embed(Command):
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="OUT")]
     """Where the vectors go; - is standard output, as JSON lines."""
     model: Model = DEFAULT_MODEL
-    # The names of `embed.sinks.FORMATS`, repeated here because importing that takes seconds; a test compares them.
     format: Annotated[
         Literal["parquet", "hdf5", "npy", "jsonl"] | None,
         tyro.conf.arg(metavar="parquet|hdf5|npy|jsonl", help_behavior_hint="(default: by the suffix of OUT)"),
@@ -97,43 +99,55 @@ class Embed(Command):
             self._write_to_standard_output()
             return
         check_output(self.output)
+        if self.format is None and self.output.suffix.lower() not in SUFFIXES:
+            known = ", ".join(SUFFIXES)
+            raise InputError(
+                f"cannot tell the format of {self.output} from its suffix: use one of {known}, or --format"
+            )
         if self.output.exists() and not (self.resume or self.overwrite):
             raise OutputError(f"{self.output} exists already: choose another name, or replace it with --overwrite")
-        report = self._embed(self.output, self.format)
+        report = self._write_file()
         if not report.was_complete:
             say(f"{self.output}: {report.num_lines:,} lines, {report.num_words:,} words, {report.seconds:.1f} s")
 
     def _write_to_standard_output(self) -> None:
-        """JSON lines, once all are there: a job that fails writes none of them."""
+        """JSON lines, while they are computed."""
         if self.format not in (None, "jsonl"):
             raise InputError(f"--output - writes JSON lines, but --format is {self.format}: name a file for it")
         if self.resume:
             raise InputError("--output - leaves nothing that --resume could continue: name a file")
-        with tempfile.TemporaryDirectory(prefix="elmokit-") as folder:
-            made = Path(folder, "vectors.jsonl")
-            self._embed(made, "jsonl")
-            with made.open("rb") as lines:
-                shutil.copyfileobj(lines, sys.stdout.buffer)
+        from elmokit.embed.files import stream_files
 
-    def _embed(self, output: Path, format: str | None) -> EmbedReport:
-        from elmokit.embed.embedder import Embedder
+        self._embed(partial(stream_files, self.files, sys.stdout.buffer), hidden=sys.stdout.isatty())
+
+    def _write_file(self) -> EmbedReport:
         from elmokit.embed.files import embed_files
 
-        embedder = Embedder.from_pretrained(self.model, device=self.device, precision=self.precision, state=self.state)
-        with _bar() as show:
-            report = embed_files(
+        return self._embed(
+            partial(
+                embed_files,
                 self.files,
-                output,
+                self.output,
+                format=self.format,
+                resume=self.resume,
+                overwrite=self.overwrite,
+            )
+        )
+
+    def _embed(self, embed: Callable[..., EmbedReport], *, hidden: bool = False) -> EmbedReport:
+        """Load the model, run `embed` with the options that every output has, and pass its warnings on."""
+        from elmokit.embed.embedder import Embedder
+
+        embedder = Embedder.from_pretrained(self.model, device=self.device, precision=self.precision, state=self.state)
+        with _bar(hidden=hidden) as show:
+            report = embed(
                 embedder=embedder,
-                format=format,
                 layers=int(self.layers) if self.layers.isdecimal() else self.layers,
                 dtype=self.dtype,
                 batch_size=self.batch_size,
                 split=self.split,
                 tokenised=self.tokenised,
-                resume=self.resume,
                 strict=self.strict,
-                overwrite=self.overwrite,
                 progress=show,
             )
         for warning in report.warnings:
@@ -142,7 +156,7 @@ class Embed(Command):
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[Progress], None]]:
+def _bar(*, hidden: bool) -> Iterator[Callable[[Progress], None]]:
     """A progress bar on standard error, or lines where that is no terminal."""
     from tqdm import tqdm
 
@@ -151,7 +165,7 @@ def _bar() -> Iterator[Callable[[Progress], None]]:
     # 80 by 24 for a terminal that claims to have no size at all: tqdm would believe it.
     columns, rows = shutil.get_terminal_size()
     layout = "{percentage:3.0f}%|{bar:20}| {desc}"
-    with show_progress(leave=False, total=1, ncols=columns, nrows=rows, bar_format=layout) as bar:
+    with show_progress(hidden=hidden, leave=False, total=1, ncols=columns, nrows=rows, bar_format=layout) as bar:
 
         def show(moment: Progress) -> None:
             left = moment.seconds_left

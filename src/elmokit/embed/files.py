@@ -5,20 +5,21 @@ Arrives: text files and an Embedder. Leaves: the output, there completely or not
 assembles the output from them (`sinks/`), and it is renamed into place. While one segment is embedded, the one before
 is written to the disk. A run with `resume=True` checks that the input and the settings are the same, skips what the
 finished parts hold, and embeds the rest. Its output has the same bytes as that of an uninterrupted run on the same
-machine. Memory does not grow with the input.
+machine. Memory does not grow with the input. `stream_files` is the other way: JSON lines that leave as they are made.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -28,15 +29,17 @@ from elmokit.embed.layers import Layers, check_layers
 from elmokit.embed.parts import Part, PartialFolder, check_same_settings, make_manifest, pack_strings
 from elmokit.embed.progress import JobClock, Progress
 from elmokit.embed.segments import SEGMENT_WORDS, Cutter, Segment, skip_finished
-from elmokit.embed.sinks import Contents, Format, find_format
+from elmokit.embed.sinks import FORMATS, Contents, Format, find_format, format_json_row
 from elmokit.errors import InputError, OutputError
 from elmokit.nn.bilm import BilmState
 from elmokit.reading.batching import CARRY_BATCH_SIZE
 from elmokit.text.files import LONGEST_SENTENCE, LineReader
 
-__all__ = ["EmbedReport", "embed_files"]
+__all__ = ["EmbedReport", "embed_files", "stream_files"]
 
+COUNTED = ("num_lines", "num_rows", "num_words", "num_cut")  # in this order in the report
 DTYPES = ("float16", "float32")
+STREAMED_WORDS = 2**10  # after which rows leave: a reader sees the first in less than a second, and batches are full
 FLOAT16_LIMIT = 65520  # the least number that becomes infinite
 
 
@@ -131,14 +134,7 @@ def embed_files(
         split=split,
         segment_words=segment_words,
     )
-    cutter = Cutter(
-        embedder.elmo.scheme,
-        None if tokenised else embedder.segmenter,
-        split=split,
-        strict=strict,
-        segment_words=segment_words,
-        rows_per_batch=(batch_size or CARRY_BATCH_SIZE) if embedder.state == "carry" and not split else 1,
-    )
+    cutter = _make_cutter(embedder, split, tokenised, strict, batch_size, segment_words)
     with _explain_failures(output, folder):
         if not _prepare_folder(output, kind, folder, manifest, split=split, resume=resume, overwrite=overwrite):
             return EmbedReport(output, was_complete=True, seconds=time.monotonic() - started)
@@ -148,12 +144,62 @@ def embed_files(
         _embed_rest(reader, folder, finished, cutter, _Worker(embedder, layers, batch_size, contents), progress)
         parts = folder.parts()
         kind.write(parts, folder.assembly(), output.name, contents)
-        num_lines, num_rows, num_words, num_cut = (
-            sum(part.header[name] for part in parts) for name in ("num_lines", "num_rows", "num_words", "num_cut")
-        )
+        counts = [sum(part.header[name] for part in parts) for name in COUNTED]
         folder.finish(kind.files(output.name, split=split))
     seconds = time.monotonic() - started
-    return EmbedReport(output, num_lines, num_rows, num_words, num_cut, len(parts), len(finished), seconds)
+    return EmbedReport(output, *counts, num_segments=len(parts), num_resumed=len(finished), seconds=seconds)
+
+
+def stream_files(
+    inputs: str | PathLike[str] | Sequence[str | PathLike[str]],
+    stream: BinaryIO,
+    *,
+    embedder: Embedder,
+    layers: Layers,
+    dtype: str | None = None,
+    batch_size: int | None = None,
+    split: bool = False,
+    tokenised: bool = False,
+    strict: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+) -> EmbedReport:
+    """Embed files of text and write JSON lines to a stream, some sentences at a time, as they are computed.
+
+    The other arguments are those of `embed_files`. What was written before a problem stays written.
+    """
+    kind = FORMATS["jsonl"]
+    layers, dtype = check_layers(layers, embedder.num_layers), dtype or kind.dtype
+    _check_choices(dtype, batch_size, STREAMED_WORDS, split=split, tokenised=tokenised, resume=False, overwrite=False)
+    reader = LineReader(inputs, longest=LONGEST_SENTENCE, cuts=split)
+    cutter = _make_cutter(embedder, split, tokenised, strict, batch_size, STREAMED_WORDS)
+    contents = Contents(embedder.dim, dtype, embedder.num_layers if layers == "all" else None, split)
+    worker = _Worker(embedder, layers, batch_size, contents)
+    started, clock = time.monotonic(), JobClock(reader, num_lines=0, report=progress)
+    total, num_segments = Counter[str](), 0
+    for segment in cutter.segments(reader):
+        clock.begin(segment)
+        arrays = worker.embed(segment, clock.advance)
+        for row, start, end in zip(segment.rows, arrays["offsets"], arrays["offsets"][1:], strict=False):
+            stream.write(format_json_row(row.line, row.words, arrays["vectors"][start:end], contents).encode())
+        stream.flush()
+        clock.end()
+        total.update({name: segment.header()[name] for name in COUNTED})
+        num_segments += 1
+    counts = [total[name] for name in COUNTED]
+    return EmbedReport(Path("-"), *counts, num_segments=num_segments, seconds=time.monotonic() - started)
+
+
+def _make_cutter(
+    embedder: Embedder, split: bool, tokenised: bool, strict: bool, batch_size: int | None, segment_words: int
+) -> Cutter:
+    return Cutter(
+        embedder.elmo.scheme,
+        None if tokenised else embedder.segmenter,
+        split=split,
+        strict=strict,
+        segment_words=segment_words,
+        rows_per_batch=(batch_size or CARRY_BATCH_SIZE) if embedder.state == "carry" and not split else 1,
+    )
 
 
 def _embed_rest(

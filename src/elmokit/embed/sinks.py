@@ -26,7 +26,7 @@ from elmokit.embed.parts import Part
 from elmokit.errors import InputError
 from elmokit.io.hdf5 import new_hdf5
 
-__all__ = ["FORMATS", "Contents", "Format", "find_format"]
+__all__ = ["FORMATS", "Contents", "Format", "find_format", "format_json_row"]
 
 
 @dataclass(frozen=True)
@@ -231,15 +231,19 @@ DIGITS = {"float16": 5, "float32": 9}
 
 
 def _write_jsonl(parts: Sequence[Part], folder: Path, name: str, contents: Contents) -> None:
-    pattern = "[" + ",".join([f"%.{DIGITS[contents.dtype]}g"] * contents.dim) + "]"
     with (folder / name).open("w", encoding="utf-8", newline="\n") as file:
         for part in parts:
-            for line, _, words, vectors in part.rows():
-                columns = ", ".join(
-                    f'"{column}": [{",".join(_format_vectors(vectors_WD, pattern))}]'
-                    for column, vectors_WD in zip(contents.columns, contents.split_columns(vectors), strict=True)
-                )
-                file.write(f'{{"line": {line}, "words": {_format_words(words)}, {columns}}}\n')
+            file.writelines(format_json_row(line, words, vectors, contents) for line, _, words, vectors in part.rows())
+
+
+def format_json_row(line: int, words: list[str], vectors: np.ndarray, contents: Contents) -> str:
+    """One row, with the end of its line."""
+    pattern = "[" + ",".join([f"%.{DIGITS[contents.dtype]}g"] * contents.dim) + "]"
+    columns = ", ".join(
+        f'"{column}": [{",".join(_format_vectors(vectors_WD, pattern))}]'
+        for column, vectors_WD in zip(contents.columns, contents.split_columns(vectors), strict=True)
+    )
+    return f'{{"line": {line}, "words": {_format_words(words)}, {columns}}}\n'
 
 
 def _format_words(words: list[str]) -> str:
