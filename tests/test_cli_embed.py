@@ -294,7 +294,7 @@ def test_minus_takes_no_other_format(more, reason, embed, desk, capsys):
         (["embed", "missing.txt", "-o", "out.parquet"], 2, "missing.txt does not exist"),
         (["embed", "corpus.txt", "-o", "nowhere/out.parquet"], 1, "the folder nowhere does not exist"),
         (["embed", "corpus.txt", "-o", "."], 1, "is a folder"),
-        (["embed", "corpus.txt", "-o", "out.doc"], 2, "use one of .parquet, .hdf5, .h5, .npy, .jsonl, or --format"),
+        (["embed", "corpus.txt", "-o", "out.doc"], 2, "use one of .parquet, .hdf5, .h5, .npy, .jsonl, or say --format"),
         (["embed", "corpus.txt", "-o", "corpus.txt"], 1, "corpus.txt exists already: choose another name"),
         (["evaluate", "missing.txt"], 2, "missing.txt does not exist"),
         (["train", "missing.txt", "-o", "m", "--recipe", "tiny_cpu"], 2, "missing.txt does not exist"),

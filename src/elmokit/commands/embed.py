@@ -99,13 +99,11 @@ class Embed(Command):
             self._write_to_standard_output()
             return
         check_output(self.output)
-        if self.format is None and self.output.suffix.lower() not in SUFFIXES:
-            known = ", ".join(SUFFIXES)
-            raise InputError(
-                f"cannot tell the format of {self.output} from its suffix: use one of {known}, or --format"
-            )
         if self.output.exists() and not (self.resume or self.overwrite):
             raise OutputError(f"{self.output} exists already: choose another name, or replace it with --overwrite")
+        if self.format is None and self.output.suffix.lower() not in SUFFIXES:
+            known = f"use one of {', '.join(SUFFIXES)}, or say --format"
+            raise InputError(f"cannot tell the format of {self.output} from its suffix: {known}")
         report = self._write_file()
         if not report.was_complete:
             say(f"{self.output}: {report.num_lines:,} lines, {report.num_words:,} words, {report.seconds:.1f} s")
