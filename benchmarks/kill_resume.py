@@ -1,17 +1,20 @@
-"""Whole-file jobs killed with SIGKILL at random moments, resumed, and compared byte by byte.
+"""Whole-file jobs and trainings killed with SIGKILL at random moments, resumed, and compared byte by byte.
 
-    python benchmarks/kill_resume.py                                         ten kills a format
+    python benchmarks/kill_resume.py                                         ten jobs a format, ten trainings
     python benchmarks/kill_resume.py --kills 2 --lines 500 --formats npy     a quick look
 
 For each format a job runs undisturbed in a process of its own. Then, ten times, the same job is started anew, killed at
 a random moment, resumed, and (every other time) killed and resumed again; the output must have the bytes of the
 undisturbed one, and nothing else may lie beside it. A moment is a random number of finished parts, or the assembly of
-the output, and a random time after it: on a busy machine the clock alone would find most jobs at their start.
+the output, and a random time after it: on a busy machine the clock alone would find most jobs at their start. A
+training is killed as often, while it encodes, steps or saves; its log, apart from speeds, and its model must be those
+of the undisturbed one.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import shutil
@@ -19,12 +22,16 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 import torch
 
 from elmokit import CharConfig, Elmo, ElmoConfig, Embedder, LstmConfig
 from elmokit.embed.files import embed_files
+from elmokit.pretrain.recipes import TrainConfig
+from elmokit.pretrain.train import train
 
 CONFIG = ElmoConfig(
     CharConfig(dim=4, filters=((1, 8), (2, 8), (3, 16))), lstm=LstmConfig(cell_dim=64, projection_dim=32)
@@ -36,7 +43,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--lines", type=int, default=3000)
-    parser.add_argument("--formats", nargs="+", default=list(SUFFIXES), choices=list(SUFFIXES))
+    parser.add_argument("--formats", nargs="*", default=list(SUFFIXES), choices=list(SUFFIXES))
+    parser.add_argument("--trainings", type=int, help="as --kills unless given")
     parser.add_argument("--state", default="zero", choices=["zero", "carry", "canonical"])
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -49,6 +57,9 @@ def main() -> int:
         text.write_text("".join(f"{line}\n" for line in lines(rng, options.lines)), encoding="utf-8")
         for name in options.formats:
             failures += trials(Path(folder), text, embedder, name, rng, options.kills)
+        failures += training_trials(
+            Path(folder), rng, options.kills if options.trainings is None else options.trainings
+        )
     print("all outputs are equal" if not failures else f"{failures} outputs DIFFER")
     return 1 if failures else 0
 
@@ -59,11 +70,15 @@ def lines(rng: random.Random, count: int) -> list[str]:
     return [" ".join(rng.choices(words, k=rng.randint(0, 14))) if rng.random() < 0.9 else "" for _ in range(count)]
 
 
+def embed(text: Path, output: Path, embedder: Embedder, *, resume: bool = False) -> None:
+    embed_files(text, output, embedder=embedder, resume=resume, dtype="float32", segment_words=1024)
+
+
 def trials(folder: Path, text: Path, embedder: Embedder, name: str, rng: random.Random, kills: int) -> int:
     whole = folder / name / f"out{SUFFIXES[name]}"
     whole.parent.mkdir()
     started = time.perf_counter()
-    job = Job(text, whole, embedder)
+    job = Job(lambda: embed(text, whole, embedder), whole)
     num_parts = job.watch(until=None)
     assert job.wait() == 0
     duration = time.perf_counter() - started
@@ -73,14 +88,15 @@ def trials(folder: Path, text: Path, embedder: Embedder, name: str, rng: random.
         output = folder / f"{name}-{trial}" / whole.name
         output.parent.mkdir()
         for attempt in range(1 + trial % 2):
-            job = Job(text, output, embedder, resume=attempt > 0)
+            job = Job(lambda output=output, attempt=attempt: embed(text, output, embedder, resume=attempt > 0), output)
             job.watch(
                 until=min(rng.randint(0, num_parts + 4), num_parts + 1)
             )  # past the last part: while the output is assembled
             time.sleep(rng.uniform(0, duration / num_parts))
             job.kill()
             moments.append(stage(output))
-        if Job(text, output, embedder, resume=True).wait() != 0 or contents(output.parent) != expected:
+        last = Job(lambda output=output: embed(text, output, embedder, resume=True), output)
+        if last.wait() != 0 or contents(output.parent) != expected:
             failures += 1
             print(f"{name}, trial {trial}: the resumed output differs")
         shutil.rmtree(output.parent)
@@ -90,16 +106,91 @@ def trials(folder: Path, text: Path, embedder: Embedder, name: str, rng: random.
     return failures
 
 
+def training_trials(folder: Path, rng: random.Random, count: int) -> int:
+    """Kill trainings while they encode, step and save."""
+    if not count:
+        return 0
+    text = folder / "text.txt"
+    text.write_text("".join(f"{line}\n" for line in lines(rng, 300)), encoding="utf-8")
+    whole = folder / "train" / "model"
+    whole.parent.mkdir()
+    started = time.perf_counter()
+    assert Job(lambda: train_tiny(text, whole), whole).wait() == 0
+    duration = time.perf_counter() - started
+    expected = trained(whole)
+    moments, failures = [], 0
+    for trial in range(count):
+        model = folder / f"train-{trial}" / "model"
+        model.parent.mkdir()
+        for _ in range(1 + trial % 2):
+            job = Job(lambda model=model: train_tiny(text, model), model)
+            time.sleep(rng.uniform(0, duration))
+            job.kill()
+            moments.append(training_stage(model))
+        if Job(lambda model=model: train_tiny(text, model), model).wait() != 0 or trained(model) != expected:
+            failures += 1
+            print(f"training, trial {trial}: the resumed run differs, there lies {sorted(trained(model))}")
+        shutil.rmtree(model.parent)
+    print(f"training: {duration:.1f} s undisturbed; {len(moments)} kills in {count} trainings, {failures} differ")
+    print(f"  found at the kill: {'; '.join(moments)}", flush=True)
+    return failures
+
+
+def train_tiny(text: Path, model: Path, report: Callable[[dict], object] | None = None) -> None:
+    characters = CharConfig(max_length=12, dim=4, filters=((1, 4), (2, 8)), num_highways=1)
+    lstm = LstmConfig(cell_dim=12, projection_dim=8, cell_clip=None, projection_clip=None)
+    every = {"warmup_tokens": 300, "evaluate_every": 1000, "checkpoint_every": 200, "log_every": 150}
+    sizes = {"vocabulary_size": 500, "tokens": 3000, "tokens_per_batch": 100}
+    config = TrainConfig(model=ElmoConfig(characters, lstm=lstm), **sizes, **every)
+    train([text], model, config, tokenised=True, workers=1, device="cpu", report=report)
+
+
+def trained(model: Path) -> dict[str, object]:
+    """All that a finished training left."""
+    folder = model.with_name(f"{model.name}.training")
+    if not (model / "config.json").exists():
+        return {name: None for name in os.listdir(model.parent)}
+    others = sorted(os.listdir(model.parent)), sorted(os.listdir(folder))
+    return {"log": losses(folder), "model": contents(model), "others": others}
+
+
+def losses(folder: Path) -> list[dict]:
+    """The log of a training without its speeds, which no two runs share."""
+    read = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [{name: value for name, value in line.items() if "second" not in name} for line in read]
+
+
+def training_stage(model: Path) -> str:
+    """What the killed training had reached."""
+    folder = model.with_name(f"{model.name}.training")
+    if model.exists():
+        return "complete"
+    if not (folder / "corpus").exists():
+        return "encoding" if folder.exists() else "nothing"
+    saved = list((folder / "checkpoints").glob("*.pt"))
+    if list(model.parent.glob(".model.*")):
+        return "saving the model"
+    return f"step {int(max(saved).stem.removeprefix('step-'))}" if saved else "no checkpoint"
+
+
+@contextmanager
+def silently() -> Iterator[None]:
+    """What is said for people is not shown; a problem still is."""
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        yield
+
+
 class Job:
     """A job in a process of its own."""
 
-    def __init__(self, text: Path, output: Path, embedder: Embedder, *, resume: bool = False) -> None:
+    def __init__(self, work: Callable[[], object], output: Path) -> None:
         self.partial = output.with_name(f"{output.name}.partial")
         self._code: int | None = None
         self._child = os.fork()
         if self._child == 0:
             try:
-                embed_files(text, output, embedder=embedder, resume=resume, dtype="float32", segment_words=1024)
+                with silently():
+                    work()
                 os._exit(0)
             except BaseException as problem:  # whatever it is, the child may not go on as a second parent
                 print(f"{output.name}: {problem!r}", flush=True)

@@ -1,8 +1,8 @@
 """The command `elmo`: arguments come in, one subcommand runs, an exit code goes out.
 
-Exit codes: 0 done, 1 a failure (disk full, out of memory), 2 bad input (arguments, files, text), 130 stopped by the
-user, 141 the reader of a pipe went away. Each problem is one line on standard error; `--debug` adds the traceback.
-torch is imported only by a subcommand that runs, so `elmo --help` answers at once.
+Exit codes: 0 done, 1 a failure (disk full, out of memory), 2 bad input (arguments, files, text, an output that another
+job writes), 130 stopped by the user, 141 the reader of a pipe went away. Each problem is one line on standard error;
+`--debug` adds the traceback. torch is imported only by a subcommand that runs, so `elmo --help` answers at once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from elmokit.commands.sample import Sample
 from elmokit.commands.task import TASK_COMMANDS, TASK_SUMMARY
 from elmokit.commands.train import Train
 from elmokit.devices import is_out_of_memory
-from elmokit.errors import ElmoError, suggest
+from elmokit.errors import BusyError, ElmoError, suggest
 from elmokit.waits import show_waits, show_warnings
 
 __all__ = ["main", "parse_arguments"]
@@ -173,7 +173,7 @@ def _explain(problem: Exception) -> tuple[int, str]:
     """Exit code and one line for a problem."""
     text = " ".join(str(problem).split()) or type(problem).__name__
     if isinstance(problem, ElmoError):
-        return (BAD_INPUT if isinstance(problem, ValueError) else FAILURE), text
+        return (BAD_INPUT if isinstance(problem, (ValueError, BusyError)) else FAILURE), text
     if isinstance(problem, (FileNotFoundError, IsADirectoryError, NotADirectoryError)):
         return BAD_INPUT, f"{problem.filename}: {problem.strerror}"
     if isinstance(problem, OSError):

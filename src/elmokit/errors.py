@@ -6,6 +6,7 @@
     ├── LayerError            a layer this model does not have
     ├── InputError            text or ids that this model cannot take
     ├── OutputError           a result that cannot be written where it was asked for
+    │   └── BusyError         … because another job writes it (says which)
     ├── TrainingError         a training run that cannot continue (says which checkpoint is kept)
     ├── EngineError           an engine that cannot run here (says why, and which can)
     └── MissingExtra          a framework that is not installed (says the command)
@@ -21,6 +22,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 __all__ = [
+    "BusyError",
     "CheckpointError",
     "ConfigError",
     "ElmoError",
@@ -56,6 +58,10 @@ class InputError(ElmoError, ValueError):
 
 class OutputError(ElmoError, OSError):
     """A result that cannot be written where it was asked for."""
+
+
+class BusyError(OutputError):
+    """A result that another job is writing at this moment; the message says which, and what to do."""
 
 
 class TrainingError(ElmoError, RuntimeError):

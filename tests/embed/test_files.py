@@ -12,6 +12,7 @@ import pytest
 
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.files import embed_files, stream_files
+from elmokit.embed.parts import PartialFolder
 from elmokit.errors import InputError, LayerError, OutputError
 from elmokit.model import Elmo
 from elmokit.nn.word_encoder import WordEncoder
@@ -153,8 +154,8 @@ def test_a_job_is_not_resumed_with_other_settings(text, tmp_path, elmo, die_at, 
 def test_a_job_of_an_older_version_is_refused_with_advice(text, tmp_path, elmo, die_at):
     half_done(text, tmp_path / "out.npy", elmo, die_at)
     manifest = tmp_path / "out.npy.partial" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"job_version": 3', '"job_version": 2'))
-    with pytest.raises(InputError, match="job_version was 2, now 3.*start again with --overwrite"):
+    manifest.write_text(manifest.read_text().replace('"job_version": 4', '"job_version": 3'))
+    with pytest.raises(InputError, match="job_version was 3, now 4.*start again with --overwrite"):
         run(text, tmp_path / "out.npy", elmo, resume=True)
 
 
@@ -170,6 +171,44 @@ def test_a_changed_input_is_noticed(text, tmp_path, elmo, die_at, lines):
     text.write_text("\n".join(lines))
     with pytest.raises(InputError, match="the input has changed since"):
         run(text, tmp_path / "out.npy", elmo, resume=True)
+
+
+def test_another_input_is_refused_though_no_finished_part_differs(text, tmp_path, elmo, die_at):
+    half_done(text, tmp_path / "out.npy", elmo, die_at)
+    other = tmp_path / "other.txt"
+    other.write_text("\n".join([*LINES[:-1], "another end of the same length"[: len(LINES[-1])].ljust(len(LINES[-1]))]))
+    assert other.stat().st_size == text.stat().st_size
+    with pytest.raises(
+        InputError, match=r"the input has changed since .*in\.txt \(.* bytes, hash .*, now .*other\.txt \("
+    ):
+        run(other, tmp_path / "out.npy", elmo, resume=True)
+    with pytest.raises(InputError, match=r"\(then no further file, now .*other\.txt"):
+        run([text, other], tmp_path / "out.npy", elmo, resume=True)
+    assert run(text, tmp_path / "out.npy", elmo, resume=True).num_resumed > 0
+
+
+def test_an_input_that_has_moved_is_the_same_input(text, tmp_path, elmo, die_at, monkeypatch):
+    half_done(text, tmp_path / "out.npy", elmo, die_at)
+    text.rename(tmp_path / "moved.txt")
+    monkeypatch.chdir(tmp_path)
+    assert run("moved.txt", tmp_path / "out.npy", elmo, resume=True).num_resumed > 0
+
+
+def test_a_refused_job_does_not_remove_what_it_did_not_start(text, tmp_path, elmo, die_at):
+    """A job that was killed before its first part, or runs where there are no locks, looks like this."""
+    output = tmp_path / "out.npy"
+    die_at(8)
+    with pytest.raises(Killed):
+        run(text, output, elmo)
+    die_at(0)
+    folder = PartialFolder(output)
+    assert folder.exists() and folder.is_empty()
+    with pytest.raises(OutputError, match="an unfinished job lies in"):
+        run(text, output, elmo)
+    with pytest.raises(InputError, match="layers was"):
+        run(text, output, elmo, resume=True, layers="top")
+    assert folder.exists()
+    assert run(text, output, elmo, resume=True).num_rows == 30
 
 
 def test_lines_added_to_a_finished_end_are_noticed(tmp_path, elmo, die_at):

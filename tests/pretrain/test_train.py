@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 from collections import Counter
 
 import pytest
@@ -121,6 +122,45 @@ def test_a_run_goes_on_with_its_settings_and_its_text(texts, tiny, tmp_path, los
         train([held_out], tmp_path / "model", tiny(), **options)
     train([text], tmp_path / "model", tiny(learning_rate=1e-3), tokenised=True, workers=1)  # how fast may change
     assert {"kind": "settings", "step": 1, "learning_rate": 1e-3}.items() <= losses(tmp_path / "model")[0].items()
+
+
+def test_a_run_goes_on_with_its_text_as_it_was_and_as_it_was_read(texts, tiny, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_bytes(texts[0].read_bytes())
+    options = {"workers": 1, "minutes": 0}
+    train([text], tmp_path / "model", tiny(), tokenised=True, **options)
+    with pytest.raises(ConfigError, match="was encoded with segmenter spaces, but now RuleSegmenter is asked for"):
+        train([text], tmp_path / "model", tiny(), **options)
+    text.write_bytes(texts[0].read_bytes().replace(b"elm", b"ELM"))
+    with pytest.raises(ConfigError, match=r"was made from text.txt \(.* bytes, hash .*\), but now text.txt \("):
+        train([text], tmp_path / "model", tiny(), tokenised=True, **options)
+
+
+def test_settings_bind_nobody_until_the_text_is_encoded(texts, tiny, tmp_path, monkeypatch):
+    folder = tmp_path / "model.training"
+
+    def killed(*arguments, **options):
+        assert not (folder / "training.json").exists()
+        (folder / ".corpus.0123abcd.partial" / "scratch").mkdir(parents=True)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("elmokit.pretrain.folder.encode_corpus", killed)
+        train([texts[0]], tmp_path / "model", tiny(), tokenised=True, workers=1)
+    held = folder / ".held-out.0123abcd.partial"
+    held.mkdir()
+    train([texts[0]], tmp_path / "model", tiny(vocabulary_size=50), tokenised=True, workers=1, minutes=0)
+    assert sorted(os.listdir(folder)) == ["checkpoints", "corpus", "training.json"]
+    (folder / "training.json").unlink()  # as after a kill just before it was written
+    with pytest.raises(ConfigError, match="was encoded with vocabulary_size 50, but now 100 is asked for"):
+        train([texts[0]], tmp_path / "model", tiny(), tokenised=True, workers=1)
+
+
+def test_a_model_half_saved_by_a_killed_run_is_swept(texts, tiny, tmp_path):
+    (tmp_path / ".model.0123abcd.partial").mkdir()
+    (tmp_path / ".model.not-ours.partial").mkdir()
+    train([texts[0]], tmp_path / "model", tiny(tokens=400), tokenised=True, workers=1)
+    assert sorted(os.listdir(tmp_path)) == [".model.not-ours.partial", "model", "model.training"]
 
 
 def test_an_existing_folder_is_not_touched(texts, tiny, tmp_path):

@@ -9,7 +9,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from elmokit.bench.texts import Text, read_text, sample_text
 from elmokit.config import ElmoConfig
 from elmokit.errors import InputError, MissingExtra, OutputError
 from elmokit.io.atomic import replace_text
+from elmokit.io.locks import lock_output
 from elmokit.waits import WAITS
 
 __all__ = ["Models", "measure", "run_bench"]
@@ -54,8 +55,9 @@ def run_bench(measures: Measures, *, output: Path | None = None, picture: str = 
         if output is not None:
             _write(result, output, picture, say)
 
-    result = measures(say, keep)
-    keep(result)
+    with nullcontext() if output is None else lock_output(output):
+        result = measures(say, keep)
+        keep(result)
     return markdown(result)
 
 

@@ -35,7 +35,9 @@ class Convert(Command):
     def run(self) -> None:
         """Load, then save."""
         from elmokit.io import load, save
+        from elmokit.io.locks import lock_output
 
-        checkpoint = load(self.source, softmax=True)
-        save(checkpoint, self.dest, format=self.format, dtype=self.dtype, overwrite=self.overwrite)
+        with lock_output(self.dest):
+            checkpoint = load(self.source, softmax=True)
+            save(checkpoint, self.dest, format=self.format, dtype=self.dtype, overwrite=self.overwrite)
         say(f"{checkpoint.format} → {self.format}: {self.dest}")

@@ -11,6 +11,7 @@ import shlex
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -67,6 +68,12 @@ class _Reporting(Command):
         for name in INPUTS:
             if given := getattr(self, name, None):
                 find_files(given)
+        from elmokit.io.locks import lock_output
+
+        with nullcontext() if self.output is None else lock_output(self.output):
+            self._probe_and_write(began)
+
+    def _probe_and_write(self, began: float) -> None:
         from elmokit.probe.report import draw, find_versions, write_json
 
         report, columns = self._probe()

@@ -26,11 +26,12 @@ import torch
 
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.layers import Layers, check_layers
-from elmokit.embed.parts import Part, PartialFolder, check_same_settings, make_manifest, pack_strings
+from elmokit.embed.parts import Part, PartialFolder, check_same_job, make_manifest, pack_strings
 from elmokit.embed.progress import JobClock, Progress
 from elmokit.embed.segments import SEGMENT_WORDS, Cutter, Segment, skip_finished
 from elmokit.embed.sinks import FORMATS, Contents, Format, find_format, format_json_row
 from elmokit.errors import InputError, OutputError
+from elmokit.io.locks import lock_output
 from elmokit.nn.bilm import BilmState
 from elmokit.reading.batching import CARRY_BATCH_SIZE
 from elmokit.text.files import LONGEST_SENTENCE, LineReader
@@ -126,6 +127,7 @@ def embed_files(
     folder = PartialFolder(output)
     manifest = make_manifest(
         embedder,
+        reader.files,
         tokenised=tokenised,
         format=kind.name,
         layers=layers,
@@ -135,7 +137,7 @@ def embed_files(
         segment_words=segment_words,
     )
     cutter = _make_cutter(embedder, split, tokenised, strict, batch_size, segment_words)
-    with _explain_failures(output, folder):
+    with lock_output(output), _explain_failures(output, folder):
         if not _prepare_folder(output, kind, folder, manifest, split=split, resume=resume, overwrite=overwrite):
             return EmbedReport(output, was_complete=True, seconds=time.monotonic() - started)
         num_layers = embedder.num_layers if layers == "all" else None
@@ -293,7 +295,7 @@ def _prepare_folder(
     """Find or make the folder of the job; whether there is work to do."""
     existing = [name for name in kind.files(output.name, split=split) if output.with_name(name).exists()]
     if folder.exists() and resume:
-        check_same_settings(folder.manifest()["settings"], manifest["settings"], folder=folder.path)
+        check_same_job(folder.manifest(), manifest, folder=folder.path)
         return True
     if folder.exists() and not overwrite:
         raise OutputError(
@@ -342,11 +344,11 @@ def _check_choices(
 
 @contextmanager
 def _explain_failures(output: Path, folder: PartialFolder) -> Iterator[None]:
-    """Failures to write become an `OutputError`; a job that fails before its first part leaves nothing behind."""
+    """Failures to write become an `OutputError`; a job that fails before its first part leaves nothing of its own."""
     try:
         yield
     except Exception as problem:
-        if folder.exists() and folder.is_empty():
+        if folder.was_started and folder.exists() and folder.is_empty():
             folder.discard()
         if isinstance(problem, OutputError) or not isinstance(problem, OSError):
             raise

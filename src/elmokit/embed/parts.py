@@ -3,8 +3,8 @@
 Arrives: the rows of one segment of the input with their vectors. Leaves: a `.safetensors` file that holds them, there
 completely or not at all, and later a `Part` that maps its arrays from it. What a part is about (counts, and which lines
 of input it came from) stands in the metadata of the file. A kill at any moment leaves only whole files and one stale
-`.tmp`. The manifest holds whatever can change a byte of the output, the weights as a hash, so that a job is resumed
-only as it was started.
+`.tmp`. The manifest holds whatever can change a byte of the output, the weights as a hash and the input by its size,
+head and tail, so that a job is resumed only as it was started.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,12 @@ from safetensors.numpy import save_file
 from elmokit.embed.embedder import Embedder
 from elmokit.errors import InputError, OutputError
 from elmokit.io.atomic import flush_to_disk, replace_file, replace_text
+from elmokit.text.files import FileIdentity, identify_files
 from elmokit.version import find_version
 
-__all__ = ["Part", "PartialFolder", "check_same_settings", "make_manifest", "pack_strings"]
+__all__ = ["Part", "PartialFolder", "check_same_job", "make_manifest", "pack_strings"]
 
-JOB_VERSION = 3  # of the files in the folder of an unfinished job
+JOB_VERSION = 4  # of the files in the folder of an unfinished job
 MANIFEST = "manifest.json"
 ASSEMBLY = "assembly"
 METADATA_KEY = "elmokit"  # one key alone: safetensors writes several in any order, and equal parts have equal bytes
@@ -79,10 +81,13 @@ class PartialFolder:
 
     Arguments:
         output: the file that the job is to make.
+
+    Attributes:
+        was_started: whether it was made here, and not by a run before this one.
     """
 
     def __init__(self, output: Path) -> None:
-        self.output = output
+        self.output, self.was_started = output, False
         self.path = output.with_name(f"{output.name}.partial")
         self._new = output.with_name(f"{output.name}.partial.new")
         self._old = output.with_name(f"{output.name}.partial.old")
@@ -101,6 +106,7 @@ class PartialFolder:
         self._new.mkdir()
         replace_text(self._new / MANIFEST, json.dumps(manifest, indent=2))
         os.replace(self._new, self.path)
+        self.was_started = True
         flush_to_disk(self.output.parent)
 
     def manifest(self) -> dict[str, Any]:
@@ -160,11 +166,14 @@ class PartialFolder:
         return self.path / f"part-{number:08d}.safetensors"
 
 
-def make_manifest(embedder: Embedder, *, tokenised: bool, **choices: str | int | bool | None) -> dict[str, Any]:
-    """The manifest of a job: `settings` to be compared, `about` for the metadata of the output.
+def make_manifest(
+    embedder: Embedder, files: Sequence[str], *, tokenised: bool, **choices: str | int | bool | None
+) -> dict[str, Any]:
+    """The manifest of a job: `settings` and `input` to be compared, `about` for the metadata of the output.
 
     Arguments:
         embedder: the model and how it is run.
+        files: the input.
         tokenised: whether the segmenter is left out.
         choices: the other settings of the job by name; `layers` is one of them.
     """
@@ -192,19 +201,31 @@ def make_manifest(embedder: Embedder, *, tokenised: bool, **choices: str | int |
         "state": embedder.state,
         "precision": embedder.precision,
     }
-    return {"settings": settings, "about": about}
+    return {"settings": settings, "input": [file._asdict() for file in identify_files(files)], "about": about}
 
 
-def check_same_settings(before: dict[str, Any], now: dict[str, Any], *, folder: Path) -> None:
-    """An `InputError` that names every setting in which a resumed job differs from the one that was started."""
-    changes = [
-        f"{name} was {before.get(name)!r}, now {value!r}" for name, value in now.items() if before.get(name) != value
-    ]
+def check_same_job(before: dict[str, Any], now: dict[str, Any], *, folder: Path) -> None:
+    """An `InputError` that names every setting, or the file, in which a resumed job differs from the one that began.
+
+    Arguments:
+        before: the manifest of the job that was started.
+        now: that of the one which resumes it. Its files may have moved: what tells files apart is what they hold.
+        folder: where the job lies.
+    """
+    old, new = before["settings"], now["settings"]
+    changes = [f"{name} was {old.get(name)!r}, now {value!r}" for name, value in new.items() if old.get(name) != value]
     if changes:
         raise InputError(
             f"the unfinished job in {folder} was started differently ({'; '.join(changes)}): resume it with the same "
             "settings, or start again with --overwrite (overwrite=True)"
         )
+    files = [[FileIdentity(**file) for file in manifest["input"]] for manifest in (before, now)]
+    for one, other in zip_longest(*files):
+        if one is None or other is None or one[1:] != other[1:]:
+            raise InputError(
+                f"the input has changed since the job in {folder} was started (then {one or 'no further file'}, now "
+                f"{other or 'no further file'}): give the same input, or start again with --overwrite (overwrite=True)"
+            )
 
 
 def pack_strings(name: str, strings: Sequence[str]) -> dict[str, np.ndarray]:

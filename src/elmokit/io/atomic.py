@@ -8,6 +8,7 @@ the temporary and leaves what was there before; so does a kill, apart from the t
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import secrets
 import shutil
@@ -19,7 +20,7 @@ from safetensors import SafetensorError
 
 from elmokit.errors import OutputError
 
-__all__ = ["explain_failure", "flush_to_disk", "new_folder", "replace_file", "replace_text"]
+__all__ = ["explain_failure", "flush_to_disk", "new_folder", "replace_file", "replace_text", "sweep_partial"]
 
 
 @contextmanager
@@ -81,6 +82,12 @@ def new_folder(dest: Path, *, replaces: Collection[str] | None = None) -> Iterat
             raise OutputError(f"{dest}: cannot be written: {reason}; nothing was left there") from problem
         raise
     flush_to_disk(dest.parent)
+
+
+def sweep_partial(dest: Path) -> None:
+    """Remove what killed writers of a folder left beside it; only for the one who holds the lock of the job."""
+    for stale in dest.parent.glob(f".{glob.escape(dest.name)}.{'[0-9a-f]' * 8}.partial"):
+        shutil.rmtree(stale, ignore_errors=True)
 
 
 def flush_to_disk(path: Path) -> None:

@@ -7,21 +7,28 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from elmokit.errors import ConfigError, OutputError
-from elmokit.io.atomic import replace_text
+from elmokit.io.atomic import replace_text, sweep_partial
 from elmokit.io.text_files import read_json
 from elmokit.pretrain.corpus.encoded import EncodedCorpus
 from elmokit.pretrain.corpus.encoding import encode_corpus
 from elmokit.pretrain.recipes import TrainConfig
-from elmokit.text.files import find_files, measure_files
+from elmokit.text.files import FileIdentity, find_files, identify_files
+from elmokit.text.segmenters import RuleSegmenter
 
-__all__ = ["Texts", "check_texts", "encode_texts", "find_corpus", "keep_settings", "remove_unless_encoded"]
+__all__ = [
+    "Texts",
+    "check_texts",
+    "compare_settings",
+    "encode_held_out",
+    "encode_text",
+    "find_corpus",
+    "keep_settings",
+]
 
 Texts = Sequence[str | os.PathLike[str]]
 
@@ -43,25 +50,10 @@ def check_texts(texts: Texts, held_out: Texts, folder: Path) -> None:
         raise ConfigError("standard input (-) is named as text and as held-out text: it can be read only once")
 
 
-@contextmanager
-def remove_unless_encoded(folder: Path | None) -> Iterator[None]:
-    """Remove the folder of a run that fails before its text is encoded: its settings bind nobody yet.
-
-    Arguments:
-        folder: of a run that began just now; `None` for one that continues, which is left alone.
-    """
-    try:
-        yield
-    except BaseException:
-        if folder is not None and not (folder / "corpus" / "corpus.json").is_file():
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
-
-
-def keep_settings(folder: Path, settings: dict[str, Any], model_folder: Path) -> dict[str, Any]:
-    """Write the settings of a run, or compare them with those it has; gives those that were changed since."""
+def compare_settings(folder: Path, settings: dict[str, Any], model_folder: Path) -> dict[str, Any]:
+    """The settings that a run changes when it continues; those that must stay, and a foreign model, are refused."""
     path = folder / "training.json"
-    values = json.loads(json.dumps(settings))
+    values = _as_json(settings)
     before: dict[str, Any] = values
     if path.is_file():
         before = read_json(path)
@@ -75,25 +67,28 @@ def keep_settings(folder: Path, settings: dict[str, Any], model_folder: Path) ->
             f"{folder} holds a run with another {', '.join(fixed)} ({name} was {before[name]!r:.60}, now "
             f"{values[name]!r:.60}): continue with the same settings, or choose another folder"
         )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        replace_text(path, json.dumps(values, indent=2) + "\n")
-    except OSError as problem:
-        raise OutputError(f"{folder} cannot be written: {problem.strerror or problem}") from problem
     return changed
 
 
-def encode_texts(
-    texts: Texts,
-    held_out: Texts,
-    folder: Path,
-    config: TrainConfig,
-    tokenised: bool,
-    held_out_tokenised: bool | None,
-    workers: int | None,
-) -> None:
-    """Encode text and held-out text, unless that was done before."""
+def keep_settings(folder: Path, settings: dict[str, Any]) -> None:
+    """Write the settings of a run, which bind all that continue it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_text(folder / "training.json", json.dumps(_as_json(settings), indent=2) + "\n")
+    except OSError as problem:
+        raise OutputError(f"{folder} cannot be written: {problem.strerror or problem}") from problem
+
+
+def _as_json(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings as they come back from a file."""
+    return json.loads(json.dumps(settings))
+
+
+def encode_text(texts: Texts, folder: Path, config: TrainConfig, tokenised: bool, workers: int | None) -> None:
+    """Encode the text of a run, unless that was done before; a failure leaves no folder that it made."""
     corpus = find_corpus(texts, folder)
+    if corpus.parent == folder:
+        sweep_partial(corpus)
     if not (corpus / "corpus.json").is_file():
         encode_corpus(
             list(texts),
@@ -104,17 +99,24 @@ def encode_texts(
             workers=workers,
         )
     elif corpus.parent == folder:
-        _check_same_text(corpus, texts)
-    if held_out and not (folder / "held-out" / "corpus.json").is_file():
-        encode_corpus(
-            list(held_out),
-            folder / "held-out",
-            vocabulary=EncodedCorpus.open(corpus).vocabulary,
-            tokenised=tokenised if held_out_tokenised is None else held_out_tokenised,
-            workers=workers,
+        _check_same_text(
+            corpus,
+            texts,
+            segmenter=_name_segmenter(tokenised),
+            vocabulary_size=config.vocabulary_size,
+            min_count=config.min_count,
         )
+
+
+def encode_held_out(held_out: Texts, corpus: Path, folder: Path, tokenised: bool, workers: int | None) -> None:
+    """Encode the held-out text of a run with the vocabulary of its corpus, unless that was done before."""
+    destination = folder / "held-out"
+    sweep_partial(destination)
+    if held_out and not (destination / "corpus.json").is_file():
+        vocabulary = EncodedCorpus.open(corpus).vocabulary
+        encode_corpus(list(held_out), destination, vocabulary=vocabulary, tokenised=tokenised, workers=workers)
     elif held_out:
-        _check_same_text(folder / "held-out", held_out)
+        _check_same_text(destination, held_out, segmenter=_name_segmenter(tokenised))
 
 
 def find_corpus(texts: Texts, folder: Path) -> Path:
@@ -123,17 +125,41 @@ def find_corpus(texts: Texts, folder: Path) -> Path:
     return given if given is not None and (given / "corpus.json").is_file() else folder / "corpus"
 
 
-def _check_same_text(corpus: Path, texts: Texts) -> None:
-    """Refuse to continue with other files than those that were encoded; they may have moved."""
-    encoded = [(Path(file["name"]).name, file["bytes"]) for file in read_json(corpus / "corpus.json").get("files", [])]
-    now = [(Path(file).name, measure_files([file])) for file in find_files(list(texts))]
-    if encoded != now:
+def _name_segmenter(tokenised: bool) -> str:
+    """As the header of a corpus names it."""
+    return "spaces" if tokenised else RuleSegmenter.__name__
+
+
+def _check_same_text(corpus: Path, texts: Texts, **settings: str | int) -> None:
+    """Refuse to continue with other files than those that were encoded (they may have moved), or with other settings.
+
+    Arguments:
+        corpus: the encoded text.
+        texts: what was given now.
+        settings: how it would be encoded now, by the names in its header.
+    """
+    header = read_json(corpus / "corpus.json")
+    before = [FileIdentity(**file) for file in header.get("files", [])]
+    now = identify_files(find_files(list(texts)))
+    if len(before) != len(now) or not all(map(_is_same_file, before, now)):
         raise ConfigError(
-            f"{corpus} was made from {_list_files(encoded)}, but now {_list_files(now)} came: a run continues with "
+            f"{corpus} was made from {_list_files(before)}, but now {_list_files(now)} came: a run continues with "
             "the text it began with; name the same files, or another folder for the model"
         )
+    for name, value in settings.items():
+        if header.get("settings", {}).get(name, value) != value:
+            raise ConfigError(
+                f"{corpus} was encoded with {name} {header['settings'][name]}, but now {value} is asked for: continue "
+                "with the same settings, or choose another folder for the model"
+            )
 
 
-def _list_files(files: Sequence[tuple[str, int | None]]) -> str:
-    named = ", ".join(f"{name} ({size:,} bytes)" if size is not None else name for name, size in files[:2])
-    return named + (f" and {len(files) - 2} more" if len(files) > 2 else "")
+def _is_same_file(before: FileIdentity, now: FileIdentity) -> bool:
+    """Whether it has the same name, wherever it lies, and holds the same; corpora of older versions have no hash."""
+    has_hash = before.hash is not None
+    return (Path(before.name).name, before[1:]) == (Path(now.name).name, (now.bytes, now.hash if has_hash else None))
+
+
+def _list_files(files: Sequence[FileIdentity]) -> str:
+    named = [str(file._replace(name=Path(file.name).name)) for file in files[:2]]
+    return ", ".join(named) + (f" and {len(files) - 2} more" if len(files) > 2 else "")

@@ -14,7 +14,7 @@ import torch
 
 from elmokit import io
 from elmokit.errors import CheckpointError, OutputError
-from elmokit.io.atomic import explain_failure, replace_file
+from elmokit.io.atomic import explain_failure, replace_file, sweep_partial
 from elmokit.model import Elmo
 from elmokit.pretrain.basis import change_basis
 from elmokit.pretrain.network import LanguageModelNetwork
@@ -87,4 +87,5 @@ def save_model(
     state = Elmo.from_checkpoint(checkpoint).canonical_state
     tensors["canonical.hidden"], tensors["canonical.cell"] = state.hidden[:, :, 0], state.cell[:, :, 0]
     checkpoint.softmax, checkpoint.output_words = softmax, list(vocabulary)
+    sweep_partial(folder)  # the same run may have been killed here before
     io.save(checkpoint, folder)

@@ -18,7 +18,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from tqdm import tqdm
 
 from elmokit.engines import choose
 from elmokit.errors import TrainingError
+from elmokit.io.locks import lock_output
 from elmokit.nn.bilm import BilmState
 from elmokit.nn.operations import Request
 from elmokit.pretrain.batches.preparing import Prepared
@@ -39,10 +40,11 @@ from elmokit.pretrain.corpus.encoded import UNKNOWN, EncodedCorpus
 from elmokit.pretrain.folder import (
     Texts,
     check_texts,
-    encode_texts,
+    compare_settings,
+    encode_held_out,
+    encode_text,
     find_corpus,
     keep_settings,
-    remove_unless_encoded,
 )
 from elmokit.pretrain.held_out import measure_perplexity, to_perplexity
 from elmokit.pretrain.journal import Journal, Listener, Meter, RateGuard, write_tensorboard
@@ -106,20 +108,23 @@ def train(
     folder = model_folder.with_name(model_folder.name + ".training")
     if tensorboard:
         report = write_tensorboard(folder / "tensorboard", then=report)
-    with find_place(device) as place:
+    # The first process alone writes, so it alone locks.
+    with find_place(device) as place, lock_output(model_folder) if place.is_first else nullcontext():
         start = choose_start(config, start_from=start_from, vectors=vectors)
         check_texts(texts, held_out, folder)
-        is_new = not folder.exists()
+        settings = {**start.config.to_dict(), **start.origin}
         changed: dict[str, Any] = {}
         if place.is_first:
-            changed = keep_settings(folder, {**start.config.to_dict(), **start.origin}, model_folder)
+            changed = compare_settings(folder, settings, model_folder)
         place.wait()
         if (model_folder / "config.json").is_file():
             place.say(f"{model_folder}: this run is finished, and its model is there")
             return model_folder
         if place.is_first:
-            with remove_unless_encoded(folder if is_new else None):
-                encode_texts(texts, held_out, folder, start.config, tokenised, held_out_tokenised, workers)
+            encode_text(texts, folder, start.config, tokenised, workers)
+            keep_settings(folder, settings)  # only now: before, they would bind somebody whose text was refused
+            held_out_tokenised = tokenised if held_out_tokenised is None else held_out_tokenised
+            encode_held_out(held_out, find_corpus(texts, folder), folder, held_out_tokenised, workers)
         place.wait()
         corpus = EncodedCorpus.open(find_corpus(texts, folder))
         held_out_corpus = EncodedCorpus.open(folder / "held-out") if held_out else None

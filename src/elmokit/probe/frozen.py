@@ -27,6 +27,7 @@ import numpy as np
 
 from elmokit.errors import InputError, OutputError
 from elmokit.io.atomic import replace_text
+from elmokit.io.locks import lock_output
 from elmokit.probe.sources import LayerMix, VectorSource
 from elmokit.waits import show_progress
 
@@ -109,12 +110,14 @@ def freeze(
     name = hashlib.sha256(json.dumps([source.key, sentences, spans], ensure_ascii=False).encode()).hexdigest()[:24]
     path, note = folder / f"{name}.f16", folder / f"{name}.json"
     try:
-        done = _sentences_done(path, note, shape)
-        if done == 0:
-            _reserve(path, shape)
-        if done < len(sentences):
-            layers_LND = np.memmap(path, np.float16, "r+", shape=shape)
-            _fill(layers_LND, source, sentences, spans, done=done, note=note)
+        if _sentences_done(path, note, shape) < len(sentences):
+            with lock_output(path, waits=True):  # another probe may be about to compute the same
+                done = _sentences_done(path, note, shape)
+                if done == 0:
+                    _reserve(path, shape)
+                if done < len(sentences):
+                    layers_LND = np.memmap(path, np.float16, "r+", shape=shape)
+                    _fill(layers_LND, source, sentences, spans, done=done, note=note)
     except OSError as problem:
         raise OutputError(f"{folder}: the vectors cannot be kept there: {problem.strerror or problem}") from problem
     return Frozen(np.memmap(path, np.float16, "r", shape=shape))

@@ -30,6 +30,7 @@ import torch
 from elmokit.devices import find_device
 from elmokit.errors import InputError, OutputError, TrainingError
 from elmokit.io.atomic import new_folder
+from elmokit.io.locks import lock_output
 from elmokit.reading.batching import batch_by_length
 from elmokit.tasks import find_task
 from elmokit.tasks.base import FILES, TaskModel
@@ -149,22 +150,23 @@ def train(
         report(f"{100 * model.inputs.measure_coverage(words):.1f} % of the words to learn from have a static vector")
     if summary := problems.summary():
         report(summary)
-    results = train_model(
-        model,
-        examples["train"],
-        examples["dev"],
-        config=training,
-        test=examples.get("test", ()),
-        folder=None if results_only else destination,
-        layers_folder=layers_folder or destination.parent / "elmo-layers",
-        device=place,
-        started=started,
-        report=report,
-        progress=progress,
-    )
-    if results_only:
-        with new_folder(destination, replaces=("results.json",)) as partial:
-            (partial / "results.json").write_text(json.dumps(results.to_dict(), indent=2) + "\n", encoding="utf-8")
+    with lock_output(destination):
+        results = train_model(
+            model,
+            examples["train"],
+            examples["dev"],
+            config=training,
+            test=examples.get("test", ()),
+            folder=None if results_only else destination,
+            layers_folder=layers_folder or destination.parent / "elmo-layers",
+            device=place,
+            started=started,
+            report=report,
+            progress=progress,
+        )
+        if results_only:
+            with new_folder(destination, replaces=("results.json",)) as partial:
+                (partial / "results.json").write_text(json.dumps(results.to_dict(), indent=2) + "\n", encoding="utf-8")
     return results
 
 

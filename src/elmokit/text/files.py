@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import codecs
 import glob
+import hashlib
 import io
 import lzma
 import os
@@ -31,11 +32,13 @@ __all__ = [
     "LONGEST_SENTENCE",
     "PACKED_SUFFIXES",
     "STANDARD_INPUT",
+    "FileIdentity",
     "Line",
     "LineReader",
     "TextBlock",
     "explain_encoding",
     "find_files",
+    "identify_files",
     "measure_files",
     "open_text",
     "read_blocks",
@@ -51,6 +54,8 @@ ARROW_CODECS = {".bz2": "bz2", ".gz": "gzip", ".zst": "zstd", ".lz4": "lz4"}
 BLOCK_BYTES = 1 << 20
 LONGEST_LINE = 16 << 20  # bytes; in a block, a longer line is cut at a space, or else between two characters
 LONGEST_SENTENCE = 1 << 20  # bytes of a line that is one sentence, some 200,000 words: their layers are 2 GB and more
+
+IDENTITY_BYTES = 1 << 16  # at the head and at the tail of a file, by which it is known again
 
 PACKED_SUFFIXES = (".xz", *ARROW_CODECS)
 
@@ -95,9 +100,9 @@ class LineReader:
     def __init__(
         self, inputs: PathName | Iterable[PathName], *, longest: int | None = None, cuts: bool = False
     ) -> None:
-        self._files = find_files(inputs)
+        self.files = find_files(inputs)
         self._longest, self._cuts = longest, cuts
-        self.bytes_total = measure_files(self._files)
+        self.bytes_total = measure_files(self.files)
         self._bytes_before = 0
         self._tell: Callable[[], int] = lambda: 0
 
@@ -108,7 +113,7 @@ class LineReader:
 
     def __iter__(self) -> Iterator[Line]:
         number = 0
-        for name in self._files:
+        for name in self.files:
             shown = "standard input" if name == STANDARD_INPUT else name
             with open_text(name) as (data, self._tell):
                 _check_beginning(data, shown)
@@ -173,6 +178,28 @@ def measure_files(files: Iterable[str]) -> int | None:
     """Bytes of all files as they lie on the disk; `None` where one of them is standard input or a pipe."""
     sizes = [os.stat(file).st_size if os.path.isfile(file) else None for file in files]
     return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+class FileIdentity(NamedTuple):
+    """What a file is known by when a job continues: its name, its bytes on the disk, a hash of its head and its tail.
+
+    The hash of a whole corpus would take as long as reading it. Standard input and pipes have neither bytes nor hash.
+    """
+
+    name: str
+    bytes: int | None = None
+    hash: str | None = None
+
+    def __str__(self) -> str:
+        known = [f"{self.bytes:,} bytes"] if self.bytes is not None else []
+        known += [f"hash {self.hash[:8]}"] if self.hash is not None else []
+        shown = "standard input" if self.name == STANDARD_INPUT else self.name
+        return f"{shown} ({', '.join(known)})" if known else shown
+
+
+def identify_files(files: Iterable[str]) -> list[FileIdentity]:
+    """The identities of files."""
+    return [_identify(file) for file in files]
 
 
 @contextmanager
@@ -262,6 +289,17 @@ def _begins_in_utf8(head: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _identify(file: str) -> FileIdentity:
+    if file == STANDARD_INPUT or not os.path.isfile(file):
+        return FileIdentity(file)
+    with open(file, "rb") as data:
+        size = os.fstat(data.fileno()).st_size
+        digest = hashlib.blake2b(data.read(IDENTITY_BYTES), digest_size=16)
+        data.seek(max(0, size - IDENTITY_BYTES))
+        digest.update(data.read(IDENTITY_BYTES))
+    return FileIdentity(file, size, digest.hexdigest())
 
 
 def _find_matches(source: str) -> list[str]:

@@ -28,7 +28,7 @@ from elmokit.io.atomic import new_folder
 from elmokit.pretrain.corpus.counting import SPECIAL_WORDS, TABLE_WORDS, SortedRun, WordCounter, find_most_frequent
 from elmokit.pretrain.corpus.encoded import BEGIN_SENTENCE, END_SENTENCE, FORMAT, FORMAT_VERSION, UNKNOWN, EncodedCorpus
 from elmokit.pretrain.corpus.segmenting import Segmenting, segment_blocks
-from elmokit.text.files import BLOCK_BYTES, TextBlock, find_files, measure_files, read_blocks
+from elmokit.text.files import BLOCK_BYTES, TextBlock, find_files, identify_files, measure_files, read_blocks
 from elmokit.text.segmenters import RuleSegmenter, Segmenter
 from elmokit.waits import show_progress
 
@@ -106,7 +106,7 @@ def encode_corpus(
                 "min_count": min_count,
                 "max_sentence_words": max_sentence_words,
             },
-            "files": [{"name": file, "bytes": measure_files([file])} for file in files],
+            "files": [file._asdict() for file in identify_files(files)],
             "sha256": _fingerprint(partial),
         }
         (partial / "corpus.json").write_text(json.dumps(header, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
