@@ -70,6 +70,11 @@ def desk(tmp_path, monkeypatch, random_model) -> Path:
     (tmp_path / "vectors.txt").write_text("the 1 0 0\ndog 0 1 0\nruns 0 0 1\nbank 0 1 1\n", encoding="utf-8")
     write_senses(tmp_path)
     write_wic(tmp_path / "wic")
+    (tmp_path / "uses.tsv").write_text(
+        "the <b>dog</b> runs .\tthe <b>dog</b> barks .\t9\na <b>bank</b> lends .\tthe river <b>bank</b> .\t1\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "sentences.tsv").write_text("the dog runs\tthe dog barks\t4\nthe bank\ta tree\t1\n", encoding="utf-8")
     (tmp_path / "pairs.txt").write_text("dog\tbank\t3.5\nthe\truns\t1\nbank\tthe\t9\n", encoding="utf-8")
     return tmp_path
 

@@ -18,6 +18,8 @@ RUNS = {
     "wsd": ["wsd", *SENSES],
     "wic": ["wic", "wic"],
     "similarity": ["similarity", "pairs.txt"],
+    "contexts": ["contexts", "uses.tsv"],
+    "sentences": ["sentences", "sentences.tsv"],
 }
 ROWS = ["vectors", "layer 0 (characters)", "layer 1", "layer 2", "average"]
 
@@ -51,6 +53,18 @@ def test_a_probe_shows_a_table_and_writes_json(name, desk, capsys):
     assert json.loads((desk / "again.json").read_text(encoding="utf-8"))["rows"] == found["rows"]
 
 
+def test_any_part_of_wic_is_scored(desk, capsys):
+    (desk / "wic/dev").rename(desk / "wic/mine")
+    for kind in ("data", "gold"):
+        (desk / f"wic/mine/dev.{kind}.txt").rename(desk / f"wic/mine/mine.{kind}.txt")
+    (desk / "other.data.txt").write_text("dog\tN\t1-1\tthe dog .\tthe dog .\n", encoding="utf-8")
+    (desk / "other.gold.txt").write_text("T\n", encoding="utf-8")
+    for part, count in (("train", 10), ("mine", 10), ("other.data.txt", 1), ("wic/mine/mine.data.txt", 10)):
+        assert main(["probe", "wic", "wic", "--test", part, "--model", "my-model"]) == 0
+        assert f"10 training and {count} test pairs" in table_of(capsys)[0]
+    assert main(["probe", "wic", "wic", "--train", "mine", "--test", "other.data.txt", "--model", "my-model"]) == 0
+
+
 def test_weights_are_shown(desk, capsys):
     mixes = {"input": {"weights": [0.2, 0.5, 0.3], "gamma": 1.5}}
     (desk / "results.json").write_text(json.dumps({"task": "tag", "mixes": mixes}), encoding="utf-8")
@@ -77,13 +91,17 @@ def test_words_by_spelling_and_in_context(desk, capsys):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["frobnicate"], "expected a command, one of pos, wsd, wic, similarity, weights, words, found 'frobnicate'"),
+        (["frobnicate"], "wic, similarity, contexts, sentences, weights, words, found 'frobnicate'"),
         (["pos"], "elmo probe pos --help"),
         (["pos", "--train", "gone.conllu", "--test", "test.conllu"], "gone.conllu does not exist"),
         (["pos", "--train", "vectors.txt", "--test", "test.conllu"], "vectors.txt:1: expected 10 columns"),
         (["pos", *TREEBANKS, "--model", "gone"], "gone: no installed model, folder or .zip has this name here"),
         (["pos", *TREEBANKS, "--model", "my-model", "--vectors", "train.conllu"], "train.conllu:1"),
         (["similarity", "--model", "my-model"], "FILE"),
+        (["similarity", "gone.txt"], "gone.txt does not exist"),
+        (["contexts", "sentences.tsv"], "expected one or two texts with two marked words"),
+        (["sentences", "vectors.txt"], "vectors.txt:1: expected two sentences and a rating"),
+        (["wic", "wic", "--test", "test"], "test.data.txt does not exist"),
         (["similarity", "pairs.txt", "--model", "my-model", "--precision", "bfloat16"], "bfloat16"),
         (["similarity", "pairs.txt", "wic/../pairs.txt", "--model", "my-model"], "different names: they become"),
         (["words", "dog", "--model", "my-model"], "the model has no list of words with it"),

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from elmokit import InputError
 from elmokit.probe.cosines import nearest, pair_cosines
-from elmokit.probe.similarity import probe_similarity, read_rated_pairs, spearman
+from elmokit.probe.rated.correlations import spearman
+from elmokit.probe.rated.words import probe_similarity, read_rated_pairs
 from elmokit.probe.sources import StaticSource
 from elmokit.probe.wic import MAJORITY, best_threshold, probe_wic, read_wic
 from elmokit.text.labelled import Problems
@@ -18,13 +19,13 @@ from elmokit.text.labelled import Problems
 def test_wic_is_told_from_context_and_not_from_the_word(desk, spelled):
     train, dev = read_wic("wic", "train"), read_wic("wic", "dev")
     assert (train[1].places, train[1].sentences[1], train[1].is_same) == ((1, 1), ["old", "dog", "."], False)
-    report = probe_wic([spelled], train=train, dev=dev, folder=desk)
+    report = probe_wic([spelled], train=train, test=dev, folder=desk)
     assert report.rows[MAJORITY] == {"threshold": 0.5, "logistic": 0.5}
     assert report.rows["context"] == {"threshold": 1.0, "logistic": 1.0}
     assert report.rows["word"] == {"threshold": 0.5, "logistic": 0.5}
-    assert report.facts["pairs"] == {"train": 10, "dev": 10}
+    assert report.facts["pairs"] == {"train": 10, "test": 10}
     with pytest.raises(InputError, match="at least two words"):
-        probe_wic([spelled], train=train[:2], dev=dev, folder=desk)
+        probe_wic([spelled], train=train[:2], test=dev, folder=desk)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_similarity_leaves_out_what_a_table_has_not(desk, spelled):
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
-    [("dog cat\n", "pairs.txt:1:"), ("a b nan\n", "pairs.txt:1:"), ("\ndog cat 5\n", "at least two pairs")],
+    [("dog cat\n", "pairs.txt:1:"), ("a b nan\n", "pairs.txt:1:"), ("\ndog cat 5\n", "at least two rated pairs")],
 )
 def test_bad_ratings_are_refused(text, complaint, tmp_path):
     (tmp_path / "pairs.txt").write_text(text, encoding="utf-8")

@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias, TypeVar
 
 import tyro
 
@@ -35,13 +35,15 @@ elmo probe pos         parts of speech by a linear probe, with a control task
 elmo probe wsd         word senses by the nearest mean vector of a sense
 elmo probe wic         the same word in two sentences: does it mean the same?
 elmo probe similarity  similar words, as people rate them
+elmo probe contexts    rated words in their sentences
+elmo probe sentences   rated pairs of sentences, by layer and pooling
 elmo probe weights     the layer weights that tasks have learned
 elmo probe words       nearest words, by spelling and in context
 
 `elmo probe NAME --help` explains a probe."""
 
-INPUTS = ("train", "dev", "test", "senses", "vectors")  # options that name files, looked for before torch is imported
-
+Part = Annotated[str, tyro.conf.arg(metavar="PART")]
+Rated = TypeVar("Rated")
 # All sentences, the probe that takes sources of vectors for them and a folder, and the columns that a picture shows.
 Prepared: TypeAlias = "tuple[Sequence[Sequence[str]], Callable[..., Report], list[str] | None]"
 
@@ -49,6 +51,8 @@ Prepared: TypeAlias = "tuple[Sequence[Sequence[str]], Callable[..., Report], lis
 @dataclass(frozen=True, kw_only=True)
 class _Reporting(Command):
     """A probe whose result is a table."""
+
+    INPUTS: ClassVar[tuple[str, ...]] = ()  # options that name files, looked for before torch is imported
 
     output: Annotated[Path | None, tyro.conf.arg(metavar="FILE", aliases=("-o",), help_behavior_hint="")] = None
     """Also write the numbers as JSON, with the command, versions and seconds."""
@@ -65,7 +69,7 @@ class _Reporting(Command):
             check_output(self.output)
         if self.picture is not None:
             check_picture(self.picture)
-        for name in INPUTS:
+        for name in self.INPUTS:
             if given := getattr(self, name, None):
                 find_files(given)
         from elmokit.io.locks import lock_output
@@ -95,6 +99,8 @@ class _Reporting(Command):
 @dataclass(frozen=True, kw_only=True)
 class _LayerProbe(_Reporting):
     """A probe of a model's layers and of what they are compared with."""
+
+    INPUTS: ClassVar[tuple[str, ...]] = ("train", "dev", "test", "senses", "vectors", "files")
 
     model: Model = DEFAULT_MODEL
     precision: Precision = "float32"
@@ -205,14 +211,22 @@ class Wsd(_LayerProbe):
 class Wic(_LayerProbe):
     """Say whether a word means the same in two sentences (Word in Context), by each layer.
 
-    Two ways, both learned on the training part and scored on the dev part: a threshold on the cosine of the word's two
-    vectors, and a logistic classifier of their elementwise products and differences.
+    Two ways, both learned on one part and scored on another: a threshold on the cosine of the word's two vectors, and a
+    logistic classifier of their elementwise products and differences.
 
     Example: elmo probe wic wic-folder --model my-model
+
+    Example: elmo probe wic wic-folder --test test --model my-model
     """
 
+    INPUTS: ClassVar[tuple[str, ...]] = ("vectors",)
+
     data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FOLDER")]
-    """The folder of WiC, with train/train.data.txt, train/train.gold.txt and the same for dev."""
+    """The folder of WiC, with train/train.data.txt, train/train.gold.txt and the same for other parts."""
+    train: Part = "train"
+    """The part to learn from: its name in the folder, or the path of a .data.txt file with its .gold.txt beside it."""
+    test: Part = "dev"
+    """The part to be scored on, likewise."""
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """Seed of the choice of training words on which the classifier's penalty is chosen."""
 
@@ -220,31 +234,79 @@ class Wic(_LayerProbe):
         from elmokit.devices import find_device
         from elmokit.probe.wic import probe_wic, read_wic
 
-        train, dev = (read_wic(self.data, part, problems) for part in ("train", "dev"))
-        sentences = [words for pair in (*train, *dev) for words in pair.sentences]
-        return sentences, partial(probe_wic, train=train, dev=dev, seed=self.seed, device=str(find_device())), None
+        train, test = (read_wic(self.data, part, problems) for part in (self.train, self.test))
+        sentences = [words for pair in (*train, *test) for words in pair.sentences]
+        return sentences, partial(probe_wic, train=train, test=test, seed=self.seed, device=str(find_device())), None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Similarity(_LayerProbe):
-    """Correlate the similarity of words, each alone in a sentence, with how alike people find them, by each layer.
-
-    Example: elmo probe similarity simlex.txt men.txt --model my-model
-    """
+class _RatedProbe(_LayerProbe):
+    """A probe of pairs that people have rated, some files of them."""
 
     files: Annotated[
         tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="FILE...", help_behavior_hint="(required)")
     ]
-    """Files with two words and a rating per line (SimLex-999, MEN, WordSim-353)."""
+    """What people have rated; each file becomes a column of the table."""
+
+    def _read(self, read: Callable[[str, Problems], list[Rated]], problems: Problems) -> dict[str, list[Rated]]:
+        """The pairs of each file, by its name."""
+        from elmokit.errors import InputError
+
+        names = [Path(path).stem for path in self.files]
+        if not names or len(set(names)) < len(names):
+            raise InputError("expected at least one FILE, and different names: they become the columns of the table")
+        return {name: read(path, problems) for name, path in zip(names, self.files, strict=True)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Similarity(_RatedProbe):
+    """Correlate the similarity of words, each alone in a sentence, with how alike people find them, by each layer.
+
+    Files have two words and a rating per line (SimLex-999, MEN, WordSim-353).
+
+    Example: elmo probe similarity simlex.txt men.txt --model my-model
+    """
 
     def _prepare(self, problems: Problems) -> Prepared:
-        from elmokit.errors import InputError
-        from elmokit.probe.similarity import probe_similarity, read_rated_pairs
+        from elmokit.probe.rated.words import probe_similarity, read_rated_pairs
 
-        sets = {Path(path).stem: read_rated_pairs(path, problems) for path in self.files}
-        if len(sets) < max(len(self.files), 1):
-            raise InputError("expected at least one FILE, and different names: they become the columns of the table")
+        sets = self._read(read_rated_pairs, problems)
         return [pair[:2] for pairs in sets.values() for pair in pairs], partial(probe_similarity, sets=sets), None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contexts(_RatedProbe):
+    """Correlate the similarity of words where they stand with how alike people find them there, by each layer.
+
+    A line has one or two texts with two marked words in all (<b>word</b>), and a rating, between tabs. The ratings.txt
+    of SCWS is read as it is. Of a text with several sentences ELMo reads the one with the word.
+
+    Example: elmo probe contexts uses.tsv --model my-model
+    """
+
+    def _prepare(self, problems: Problems) -> Prepared:
+        from elmokit.probe.rated.contexts import probe_contexts, read_rated_uses
+
+        sets = self._read(read_rated_uses, problems)
+        sentences = [use.words for pairs in sets.values() for pair in pairs for use in pair.uses]
+        return sentences, partial(probe_contexts, sets=sets), None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sentences(_RatedProbe):
+    """Correlate the similarity of sentences with how alike people find them, by each layer and way of pooling.
+
+    A line has two sentences and a rating, between tabs. Files of SICK and of the STS Benchmark are read as they are.
+
+    Example: elmo probe sentences SICK_test_annotated.txt --model my-model
+    """
+
+    def _prepare(self, problems: Problems) -> Prepared:
+        from elmokit.probe.rated.sentences import probe_sentences, read_rated_sentences
+
+        sets = self._read(read_rated_sentences, problems)
+        sentences = [sentence for pairs in sets.values() for pair in pairs for sentence in (pair.first, pair.second)]
+        return sentences, partial(probe_sentences, sets=sets), None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -355,6 +417,8 @@ PROBES: dict[str, type[Command]] = {
     "wsd": Wsd,
     "wic": Wic,
     "similarity": Similarity,
+    "contexts": Contexts,
+    "sentences": Sentences,
     "weights": Weights,
     "words": Words,
 }

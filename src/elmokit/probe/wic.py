@@ -1,6 +1,6 @@
 """Words in context: does a word mean the same in two sentences (Pilehvar and Camacho-Collados 2019)?
 
-Arrives: the folder of WiC, sources of vectors. Leaves: for each row the accuracy on the dev part of two ways to say so.
+Arrives: two parts of WiC, sources of vectors. Leaves: for each row the accuracy on the second of two ways to say so.
 *threshold*: the cosine of the word's two vectors is above a number chosen on the training part. *logistic*: a linear
 classifier sees the products and differences of both vectors, number by number.
 
@@ -25,11 +25,12 @@ from elmokit.probe.sources import VectorSource
 from elmokit.text.files import Line, LineReader
 from elmokit.text.labelled import Problems
 
-__all__ = ["MAJORITY", "Pair", "best_threshold", "probe_wic", "read_wic"]
+__all__ = ["MAJORITY", "Pair", "best_threshold", "find_part", "probe_wic", "read_wic"]
 
 MAJORITY = "commonest answer"
 STRENGTHS = (1.0, 1e-1, 1e-2, 1e-3)  # few pairs, wide vectors: stronger than for tags
 HELD_OUT_SHARE = 0.2
+DATA, GOLD = ".data.txt", ".gold.txt"
 
 
 class Pair(NamedTuple):
@@ -42,11 +43,11 @@ class Pair(NamedTuple):
 
 
 def read_wic(folder: str | PathLike[str], part: str, problems: Problems | None = None) -> list[Pair]:
-    r"""The pairs of a part: `part/part.data.txt` and `part/part.gold.txt` of the folder.
+    r"""The pairs of a part: a `.data.txt` file with the `.gold.txt` beside it.
 
     Arguments:
         folder: of WiC.
-        part: `"train"` or `"dev"`.
+        part: the name of a part, such as `"dev"` for `dev/dev.data.txt` of the folder; or the path of a `.data.txt`.
         problems: what happens to pairs that cannot be used.
 
     Example:
@@ -56,7 +57,7 @@ def read_wic(folder: str | PathLike[str], part: str, problems: Problems | None =
         >>> read_wic("wic", "dev")[0].places
         (1, 2)
     """
-    data, gold = (Path(folder) / part / f"{part}.{kind}.txt" for kind in ("data", "gold"))
+    data, gold = find_part(folder, part)
     lines, answers = _lines(data), _lines(gold)
     if len(lines) != len(answers):
         raise InputError(f"{data}: expected as many pairs as {gold} has answers ({len(answers)}), found {len(lines)}")
@@ -71,6 +72,12 @@ def read_wic(folder: str | PathLike[str], part: str, problems: Problems | None =
     if not pairs:
         raise InputError(f"{data}: expected pairs of sentences, found none")
     return pairs
+
+
+def find_part(folder: str | PathLike[str], part: str) -> tuple[Path, Path]:
+    """Where the pairs and the answers of a part are, as `read_wic` looks for them."""
+    data = Path(part) if part.endswith(DATA) else Path(folder) / part / (part + DATA)
+    return data, data.with_name(data.name.removesuffix(DATA) + GOLD)
 
 
 def _lines(path: Path) -> list[Line]:
@@ -100,7 +107,7 @@ def probe_wic(
     sources: Sequence[VectorSource],
     *,
     train: Sequence[Pair],
-    dev: Sequence[Pair],
+    test: Sequence[Pair],
     seed: int = 0,
     folder: Path,
     device: str = "cpu",
@@ -110,28 +117,28 @@ def probe_wic(
     Arguments:
         sources: what to probe.
         train: the pairs to learn from.
-        dev: the pairs to be scored on.
+        test: the pairs to be scored on.
         seed: of the training words on which the penalty of *logistic* is chosen.
         folder: where vectors are kept.
         device: where to fit.
     """
-    train_gold, dev_gold = (np.array([pair.is_same for pair in part]) for part in (train, dev))
+    train_gold, test_gold = (np.array([pair.is_same for pair in part]) for part in (train, test))
     is_held_out = _held_out(train, seed)
     commonest = train_gold.mean() >= 0.5
-    chance = float((dev_gold == commonest).mean())
+    chance = float((test_gold == commonest).mean())
     report = Report(
         "wic",
-        f"same meaning in two sentences, accuracy: {len(train):,} training and {len(dev):,} dev pairs",
+        f"same meaning in two sentences, accuracy: {len(train):,} training and {len(test):,} test pairs",
         ["threshold", "logistic"],
         rows={MAJORITY: {"threshold": chance, "logistic": chance}},
-        facts={"pairs": {"train": len(train), "dev": len(dev)}, "thresholds": {}},
+        facts={"pairs": {"train": len(train), "test": len(test)}, "thresholds": {}},
         baseline=MAJORITY,
     )
-    parts = [_sentences_and_spans(part) for part in (train, dev)]
+    parts = [_sentences_and_spans(part) for part in (train, test)]
     for _, name, pairs in each_mix(sources, parts, folder=folder):
-        train_N, dev_M = (pair_cosines(both_ND[::2], both_ND[1::2]) for both_ND in pairs)
+        train_N, test_M = (pair_cosines(both_ND[::2], both_ND[1::2]) for both_ND in pairs)
         threshold = best_threshold(train_N, train_gold)
-        features_NF, dev_features = (_features(both_ND[::2], both_ND[1::2]) for both_ND in pairs)
+        features_NF, test_features = (_features(both_ND[::2], both_ND[1::2]) for both_ND in pairs)
         head = fit(
             features_NF[~is_held_out],
             train_gold[~is_held_out].astype(np.int64),
@@ -142,8 +149,8 @@ def probe_wic(
             device=device,
         )
         report.rows[name] = {
-            "threshold": float(((dev_M >= threshold) == dev_gold).mean()),
-            "logistic": head.accuracy(dev_features, dev_gold),
+            "threshold": float(((test_M >= threshold) == test_gold).mean()),
+            "logistic": head.accuracy(test_features, test_gold),
         }
         report.facts["thresholds"][name] = round(float(threshold), 4)
     return report
@@ -163,7 +170,7 @@ def best_threshold(values_N: np.ndarray, gold_N: np.ndarray) -> float:
 
 
 def _held_out(pairs: Sequence[Pair], seed: int) -> np.ndarray:
-    """(N,) which pairs the penalty is chosen on: all those of some words, since dev has other words too."""
+    """(N,) which pairs the penalty is chosen on: all those of some words, for the test has other words too."""
     words = sorted({pair.word for pair in pairs})
     if len(words) < 2:
         raise InputError("expected training pairs of at least two words, found one: the head must be tried on another")

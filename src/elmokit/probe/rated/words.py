@@ -7,7 +7,6 @@ table of vectors does not have are left out for that table, and counted.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -18,12 +17,13 @@ import numpy as np
 from elmokit.errors import InputError
 from elmokit.probe.cosines import pair_cosines
 from elmokit.probe.frozen import each_mix, span_every_word
+from elmokit.probe.rated.correlations import check_rated, read_rating, spearman
 from elmokit.probe.report import Report
 from elmokit.probe.sources import StaticSource, VectorSource
 from elmokit.text.files import LineReader
 from elmokit.text.labelled import Problems
 
-__all__ = ["RatedPair", "probe_similarity", "read_rated_pairs", "spearman"]
+__all__ = ["RatedPair", "probe_similarity", "read_rated_pairs"]
 
 
 class RatedPair(NamedTuple):
@@ -41,17 +41,11 @@ def read_rated_pairs(path: str | PathLike[str], problems: Problems | None = None
         fields = line.text().split()
         if not fields:
             continue
-        try:
-            first, second, rating = fields
-            pair = RatedPair(first, second, float(rating))
-        except ValueError:
-            pair = None
-        if pair is not None and math.isfinite(pair.rating):
-            pairs.append(pair)
-        else:
-            problems.add_at(line.place, f"expected two words and a number, found {line.text()[:60]!r}")
-    if len(pairs) < 2:
-        raise InputError(f"{path}: expected at least two pairs of words, found {len(pairs)}")
+        with problems.within_one():
+            if len(fields) != 3:
+                raise InputError(f"{line.place}: expected two words and a rating, found {line.text()[:60]!r}")
+            pairs.append(RatedPair(fields[0], fields[1], read_rating(fields[2], line.place)))
+    check_rated(path, len(pairs))
     return pairs
 
 
@@ -85,27 +79,5 @@ def probe_similarity(
     return report
 
 
-def spearman(first_N: np.ndarray, second_N: np.ndarray) -> float:
-    """Spearman's correlation; not a number where all values of one side are equal.
-
-    Example:
-        >>> spearman(np.array([0.1, 0.5, 0.3]), np.array([1.0, 9.0, 4.0]))
-        1.0
-    """
-    ranks = [_ranks(np.asarray(values)) for values in (first_N, second_N)]
-    centred = [values - values.mean() for values in ranks if len(values)]
-    if len(centred) < 2 or not all(values.any() for values in centred):
-        return float("nan")
-    lengths = [float(np.sqrt(values @ values)) for values in centred]
-    return round(float(centred[0] @ centred[1]) / (lengths[0] * lengths[1]), 12)
-
-
 def _is_known(source: VectorSource, pair: RatedPair) -> bool:
     return not isinstance(source, StaticSource) or (source.knows(pair.first) and source.knows(pair.second))
-
-
-def _ranks(values_N: np.ndarray) -> np.ndarray:
-    """Ranks from 0; equal values share the mean of theirs."""
-    _, inverse, counts = np.unique(values_N, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - (counts + 1) / 2)[inverse]
