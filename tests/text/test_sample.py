@@ -8,8 +8,8 @@ import elmokit
 from elmokit import InputError, OutputError
 from elmokit.cli import main
 from elmokit.probe.pos import read_conllu
+from elmokit.probe.rated.words import read_rated_pairs
 from elmokit.probe.sense_data import read_sense_texts, read_wordnet
-from elmokit.probe.similarity import read_rated_pairs
 from elmokit.probe.wic import read_wic
 from elmokit.tasks.data import Problems
 from elmokit.tasks.data.columns import read_columns
