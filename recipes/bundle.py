@@ -70,9 +70,11 @@ def main():
     state = Elmo.from_checkpoint(load(asked.trained)).canonical_state
     checkpoint.tensors["canonical.hidden"], checkpoint.tensors["canonical.cell"] = (part[:, :, 0] for part in state)
     save(checkpoint, asked.folder, dtype=asked.dtype, softmax_dtype="int8")
-    if asked.card:
-        with (asked.folder / "README.md").open("a", encoding="utf-8") as card:
-            card.write("\n" + asked.card.read_text(encoding="utf-8"))
+    card = asked.folder / "README.md"
+    text = card.read_text(encoding="utf-8")
+    text = text.replace("path/to/this/folder", checkpoint.metadata.get("name", "path/to/this/folder"))
+    text += "\n" + asked.card.read_text(encoding="utf-8") if asked.card else ""
+    card.write_text(text, encoding="utf-8")
     sizes = {path.name: path.stat().st_size for path in asked.folder.iterdir()}
     for name, size in sorted(sizes.items()):
         print(f"{size / 1e6:8.2f} MB  {name}")

@@ -39,11 +39,14 @@ def test_parameters_are_counted_as_shapes_are(highways, cell_dim):
     assert sum(prod(shape) for shape in expected_shapes(config).values()) == num_parameters(config)
 
 
-def test_the_first_version_loads_forever():
-    checkpoint = load(DATA / "native-v1", softmax=True)
+@pytest.mark.parametrize("version", [1, 2])
+def test_every_version_loads_forever(version):
+    checkpoint = load(DATA / f"native-v{version}", softmax=True)
     assert checkpoint.softmax is not None
     tensors = checkpoint.tensors | checkpoint.softmax
-    expected = json.loads((DATA / "native-v1-expected.json").read_text())
+    expected = json.loads((DATA / f"native-v{version}-expected.json").read_text())
+    first = load(DATA / "native-v1")
+    assert all((tensors[name] - tensor).abs().max() < 0.02 for name, tensor in first.tensors.items())
     assert tensors.keys() == expected.keys()
     for name, total in expected.items():
         assert tensors[name].double().sum().item() == pytest.approx(total, abs=1e-9), name
