@@ -2,8 +2,8 @@
 
     PYTHONPATH=src python tests/data/make_native_v2.py
 
-The model of version 1 with int8 matrices, and `native-v2-expected.json`: the sum of each tensor in float64, as it was read
-on the day it was made.
+The model of version 1 with int8 matrices, and `native-v2-expected.json`: the sum of each tensor in float64, as it was
+read on the day it was made.
 """
 
 import json
