@@ -234,7 +234,7 @@ class Elmo(nn.Module):
 
     @property
     def precision(self) -> str:
-        """How exactly the biLM computes: `"int8"`, or the dtype of its weights."""
+        """How exactly the biLM computes, that is `"int8"` or the dtype of its weights."""
         return "int8" if self.bilm.precision == "int8" else str(next(self.bilm.parameters()).dtype)[len("torch.") :]
 
     def set_precision(self, precision: PrecisionName) -> None:

@@ -61,7 +61,7 @@ class Compare(Command):
     ]
     """Sentences that contain it, each in quotes; - takes each line of standard input."""
     model: Model = DEFAULT_MODEL
-    picture: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    picture: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """Also draw the table: .svg, .png or .pdf."""
     json: bool = False
     """Print one JSON object instead of the table."""
