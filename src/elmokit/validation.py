@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args
 
 from elmokit.errors import ConfigError
 
-__all__ = ["Bounds", "build_from", "check_arguments", "check_fields"]
+__all__ = ["Bounds", "Count", "build_from", "check_arguments", "check_fields"]
 
 Kind = TypeVar("Kind")
 
@@ -46,6 +46,9 @@ class Bounds(NamedTuple):
         if self.below is not None and number >= self.below:
             return f"below {self.below:,}"
         return ""
+
+
+Count = Annotated[int, Bounds(0, 2**62)]  # how many of something that may be nothing
 
 
 def build_from(kind: type[Kind], values: object, where: str = "") -> Kind:

@@ -27,10 +27,12 @@ from elmokit.text.characters import Scheme, make_scheme
 __all__ = [
     "Checkpoint",
     "WantsSoftmax",
+    "check_finite",
     "check_fits",
     "check_shapes",
     "check_softmax",
     "check_values",
+    "compare_shapes",
     "expected_shapes",
     "num_output_words",
     "num_parameters",
@@ -168,6 +170,16 @@ def check_shapes(config: ElmoConfig, found: Mapping[str, Shape], where: str | Pa
             )
 
 
+def compare_shapes(expected: Mapping[str, Shape], found: Mapping[str, Shape], where: str | Path) -> None:
+    """Refuse tensors that are not exactly those expected, naming the first with both shapes."""
+    for name in sorted({*expected, *found}):
+        if expected.get(name) != found.get(name):
+            raise CheckpointError(
+                f"{where}: expected {name!s:.80} of shape {expected.get(name)}, found {found.get(name)}; "
+                "it is damaged or of another version"
+            )
+
+
 def check_values(tensors: Mapping[str, Tensor], where: str | Path) -> None:
     """Refuse tensors that are not float32 or hold an infinity or NaN."""
     for name, tensor in tensors.items():
@@ -175,8 +187,16 @@ def check_values(tensors: Mapping[str, Tensor], where: str | Path) -> None:
             raise CheckpointError(
                 f"{where}: the tensor {name} should be float32, found {tensor.dtype}; convert it first"
             )
-        if tensor.is_meta:
-            continue  # sizes without numbers
+    check_finite(tensors, where)
+
+
+def check_finite(tensors: Mapping[str, Tensor], where: str | Path) -> None:
+    """Refuse tensors that hold an infinity or NaN."""
+    for name, tensor in tensors.items():
+        if tensor.is_meta or not tensor.is_floating_point():
+            continue  # sizes without numbers, or numbers that are always finite
+        if tensor.dtype == torch.bfloat16:  # which numpy does not know
+            tensor = tensor.float()
         # One pass by numpy: a pass by torch wakes its threads, which costs more than it saves on a busy machine.
         # The exact test needs memory, so it runs only where the sum looks wrong.
         with np.errstate(all="ignore"):

@@ -11,15 +11,19 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from elmokit.errors import MissingExtra, OutputError
 from elmokit.io.atomic import replace_text
 from elmokit.pretrain.optim.optimiser import Optimiser
 from elmokit.pretrain.stepping import Stepper
+from elmokit.validation import Bounds, Count
 
-__all__ = ["Journal", "Listener", "Meter", "RateGuard", "write_tensorboard"]
+__all__ = [
+    "GuardState", "Journal", "Listener", "Meter", "MeterState", "RateGuard", "write_tensorboard",
+]  # fmt: skip
 
 Listener = Callable[[dict[str, Any]], None]
 
@@ -59,6 +63,25 @@ class Journal:
                 f"{self.path} could not be written ({problem.strerror}): the checkpoints are kept; make room, and "
                 "continue with the same command"
             ) from problem
+
+
+@dataclass(frozen=True)
+class MeterState:
+    """What `Meter` keeps; older checkpoints have no counts of steps."""
+
+    sums: tuple[float, float]
+    tokens: Count
+    steps: Count = 0
+    skipped: Count = 0
+
+
+@dataclass(frozen=True)
+class GuardState:
+    """What `RateGuard` keeps."""
+
+    scale: Annotated[float, Bounds(above=0, at_most=1)]
+    steps: Count
+    lost: Count
 
 
 class Meter:
@@ -106,17 +129,18 @@ class Meter:
             "words_per_second": round(speed),
         }
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> MeterState:
         """What a resumed run needs to make the same next line."""
         skipped = int(self._optimiser.skipped)  # all processes see the same gradients, and count the same
-        return {"sums": self._sums(), "tokens": self._tokens, "steps": self._steps, "skipped": skipped}
+        forward, backward = self._sums()
+        return MeterState((forward, backward), self._tokens, self._steps, skipped)
 
-    def load_state(self, state: dict[str, Any], *, is_first: bool) -> None:
+    def load_state(self, state: MeterState, *, is_first: bool) -> None:
         """Continue from a state; the first process takes the losses of all."""
-        self._tokens, self._steps = state["tokens"], state.get("steps", 0)
-        self._optimiser.skipped.fill_(state.get("skipped", 0))  # older checkpoints have no such counts
+        self._tokens, self._steps = state.tokens, state.steps
+        self._optimiser.skipped.fill_(state.skipped)
         if is_first:
-            self._stepper.loss_sums_2 += self._stepper.loss_sums_2.new_tensor(state["sums"])
+            self._stepper.loss_sums_2 += self._stepper.loss_sums_2.new_tensor(state.sums)
 
     def _sums(self) -> list[float]:
         return self._total(self._stepper.loss_sums_2.tolist())
@@ -156,13 +180,13 @@ class RateGuard:
         self.scale *= 0.5 if is_over else 1.0
         return is_over
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> GuardState:
         """What a resumed run needs to decide the same."""
-        return {"scale": self.scale, "steps": self._steps, "lost": self._lost}
+        return GuardState(self.scale, self._steps, self._lost)
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state(self, state: GuardState) -> None:
         """Continue from a state."""
-        self.scale, self._steps, self._lost = state["scale"], state["steps"], state["lost"]
+        self.scale, self._steps, self._lost = state.scale, state.steps, state.lost
 
 
 def write_tensorboard(folder: Path, *, then: Listener | None = None) -> Listener:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from elmokit.config import ElmoConfig
 from elmokit.errors import ConfigError, suggest
+from elmokit.validation import Bounds, check_fields
 
 __all__ = ["RECIPES", "TrainConfig", "bilm_tf", "medium", "original", "recipe_named", "small", "tiny_cpu"]
 
@@ -24,19 +25,9 @@ SamplerName = Literal["unigram", "log_uniform"]
 OptimiserName = Literal["muon", "adamw", "adagrad"]
 PrecisionName = Literal["auto", "float32", "bfloat16"]
 
-CHOICES = {
-    "mode": Mode,
-    "input": Input,
-    "output": Output,
-    "sampler": SamplerName,
-    "optimiser": OptimiserName,
-    "precision": PrecisionName,
-}
-POSITIVE = (
-    "tokens", "tokens_per_batch", "unroll", "num_negatives", "min_count", "learning_rate", "muon_learning_rate",
-    "clip_norm", "evaluate_every", "checkpoint_every", "log_every",
-)  # fmt: skip
-AT_LEAST_0 = ("weight_decay", "warmup_tokens", "final_learning_rate", "seed")
+Words = Annotated[int, Bounds(1, 2**48)]
+Rate = Annotated[float, Bounds(above=0)]
+Share = Annotated[float, Bounds(at_least=0, below=1)]
 LARGEST_WARMUP = 0.25  # of the run: one that is cut short for a try still reaches its full learning rate
 
 
@@ -53,73 +44,61 @@ class TrainConfig:
     input: Input = "characters"
     """What the model reads of a word: its `"characters"`, or the whole `"words"` of the vocabulary, each with a
     vector of its own."""
-    vocabulary_size: int = 100_000
+    vocabulary_size: Annotated[int, Bounds(at_most=2**28)] = 100_000
     """Words the output layer predicts, most frequent first, the three special ones included."""
-    min_count: int = 2
+    min_count: Words = 2
     """Words rarer than this stay outside the vocabulary."""
     mode: Mode = "sentences"
     """Whole `"sentences"` from zero state (how most people use the vectors), or endless `"streams"` with carried state
     and truncated gradients, as bilm-tf trained."""
-    tokens: int = 1_000_000_000
+    tokens: Words = 1_000_000_000
     """Words to see in all, over again if the text is shorter; the learning rate decays towards this number."""
-    tokens_per_batch: int = 20_480
+    tokens_per_batch: Annotated[int, Bounds(1, 2**31)] = 20_480
     """Words per step, both directions counted once."""
-    unroll: int = 20
+    unroll: Annotated[int, Bounds(1, 2**20)] = 20
     """Words per window in `"streams"`."""
-    dropout: float = 0.1
+    dropout: Share = 0.1
     """Probability with which dropout zeroes what each LSTM layer and the output layer read."""
     output: Output = "full"
     """How words are predicted: by a `"full"` softmax or a `"sampled"` one (faster with many words)."""
-    num_negatives: int = 8192
+    num_negatives: Annotated[int, Bounds(1, 2**28)] = 8192
     """Words that a sampled softmax compares with."""
     sampler: SamplerName = "unigram"
     """Where a sampled softmax takes its words from: `"unigram"` (frequency to the power of 0.75), or `"log_uniform"`
     (by rank, as in bilm-tf)."""
     optimiser: OptimiserName = "muon"
     """How weights move: `"muon"` on matrices with AdamW on the rest, `"adamw"`, or bilm-tf's `"adagrad"`."""
-    learning_rate: float = 8e-3
+    learning_rate: Rate = 8e-3
     """How far AdamW or Adagrad goes in a step, at most."""
-    muon_learning_rate: float = 4e-3
+    muon_learning_rate: Rate = 4e-3
     """The same for Muon."""
-    weight_decay: float = 0.0
+    weight_decay: Annotated[float, Bounds(at_least=0)] = 0.0
     """How strongly AdamW and Muon pull matrices towards 0."""
-    warmup_tokens: int = 6_000_000
+    warmup_tokens: Annotated[int, Bounds(0, 2**48)] = 6_000_000
     """Words over which the learning rate rises from 0; at most a quarter of the run is used for it."""
-    hold: float = 0.5
+    hold: Share = 0.5
     """Fraction of the run after the warm-up during which the learning rate stays at its height; then it falls
     linearly."""
-    final_learning_rate: float = 0.001
+    final_learning_rate: Annotated[float, Bounds(at_least=0)] = 0.001
     """The fraction of the learning rate that is left at the end; with 1 it never falls."""
-    clip_norm: float = 1.0
+    clip_norm: Rate = 1.0
     """Bound of the norm of all gradients together, against steps that go astray."""
     precision: PrecisionName = "auto"
     """What encoder and LSTMs compute in; `"auto"` is bfloat16 on a GPU and float32 on a CPU."""
-    evaluate_every: int = 50_000_000
+    evaluate_every: Words = 50_000_000
     """Words between held-out perplexities; there is always one at the end."""
-    checkpoint_every: int = 50_000_000
+    checkpoint_every: Words = 50_000_000
     """Words between checkpoints, which is what a killed run can lose."""
-    log_every: int = 1_000_000
+    log_every: Words = 1_000_000
     """Words between lines of the log."""
-    seed: int = 1
+    seed: Annotated[int, Bounds(0, 2**62)] = 1
     """Where everything random begins: the same seed gives the same run."""
 
     def __post_init__(self) -> None:
         """Reject what cannot be run."""
-        for name, kind in CHOICES.items():
-            value = getattr(self, name)
-            if value not in get_args(kind):
-                raise ConfigError(f"{name} is {value!r}: use one of {', '.join(get_args(kind))}")
-        for name in POSITIVE:
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}: expected a number above 0")
-        for name in AT_LEAST_0:
-            if not getattr(self, name) >= 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}: expected 0 or more")
+        check_fields(self)
         if self.vocabulary_size < 4:
             raise ConfigError(f"vocabulary_size is {self.vocabulary_size}: three special words and one real one need 4")
-        for name in ("dropout", "hold"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}: expected 0 or more, and less than 1")
 
     @property
     def widest_filter(self) -> int:

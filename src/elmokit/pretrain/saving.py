@@ -1,27 +1,49 @@
 """What a run leaves on disk: checkpoints to continue from, and at the end the model.
 
-A checkpoint is one file of tensors and plain values, read with `weights_only=True`. It appears by rename, so a killed
-run leaves the one before it whole; the last two are kept.
+A checkpoint is one file of tensors and plain values, in which every record has a checksum. It appears by rename, so a
+killed run leaves the one before it whole; the last two are kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from elmokit import io
-from elmokit.errors import CheckpointError, OutputError
+from elmokit.errors import CheckpointError, ConfigError, OutputError
 from elmokit.io.atomic import explain_failure, replace_file, sweep_partial
+from elmokit.io.torch_files import read_torch
 from elmokit.model import Elmo
 from elmokit.pretrain.basis import change_basis
+from elmokit.pretrain.journal import GuardState, MeterState
 from elmokit.pretrain.network import LanguageModelNetwork
+from elmokit.validation import Count
 
-__all__ = ["Checkpoints", "save_model"]
+__all__ = ["Checkpoints", "TrainingState", "save_model"]
 
 KEPT = 2
+ADVICE = "remove the file to continue from the checkpoint before it"
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """What a checkpoint holds: everything that is needed to continue. Older ones have no guard."""
+
+    network: dict[str, Tensor]
+    optimizer: dict[str, Any]
+    reader: dict[str, Any]
+    step: Count
+    tokens: Count
+    evaluations: list[dict[str, float]]
+    state: tuple[Tensor, Tensor] | None
+    meter: MeterState
+    guard: GuardState | None = None
 
 
 class Checkpoints:
@@ -54,13 +76,25 @@ class Checkpoints:
         paths = self._paths()
         if not paths:
             return None
+        return read_torch(paths[-1], device=device, checks_sums=True, advice=ADVICE)
+
+    @contextmanager
+    def explain_misfit(self) -> Iterator[None]:
+        """What does not fit while a run continues from the last checkpoint is a `CheckpointError` that names it."""
         try:
-            return torch.load(paths[-1], map_location=device, weights_only=True)
-        except Exception as problem:
-            raise CheckpointError(
-                f"{paths[-1]}: expected a checkpoint of this program, found something else "
-                f"({explain_failure(problem)}); remove the file to continue from the one before"
-            ) from problem
+            yield
+        except CheckpointError:
+            raise
+        except ConfigError as problem:
+            raise CheckpointError(f"{self.latest_path}: {problem}") from problem
+        except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError, StopIteration) as problem:
+            reason = f"{type(problem).__name__}: {explain_failure(problem)}"
+            raise CheckpointError(f"{self.latest_path}: does not fit this run ({reason}); {ADVICE}") from problem
+
+    @property
+    def latest_path(self) -> Path:
+        """The file of the last checkpoint, of which there is one."""
+        return self._paths()[-1]
 
     @property
     def last_step(self) -> int | None:

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from tqdm import tqdm
 
 from elmokit.engines import choose
 from elmokit.errors import TrainingError
+from elmokit.io.checkpoint import check_finite, compare_shapes
 from elmokit.io.locks import lock_output
 from elmokit.nn.bilm import BilmState
 from elmokit.nn.operations import Request
@@ -52,11 +54,12 @@ from elmokit.pretrain.network import build_network
 from elmokit.pretrain.optim.optimiser import Optimiser
 from elmokit.pretrain.place import Place, find_place
 from elmokit.pretrain.recipes import TrainConfig
-from elmokit.pretrain.saving import Checkpoints, save_model
+from elmokit.pretrain.saving import Checkpoints, TrainingState, save_model
 from elmokit.pretrain.start import Start, choose_start
 from elmokit.pretrain.stepping import GraphStepper, PlainStepper, build_stepper
 from elmokit.text.characters import Scheme, make_scheme
 from elmokit.text.scripts import find_scripts
+from elmokit.validation import build_from
 from elmokit.version import describe_version
 from elmokit.waits import show_progress
 
@@ -128,6 +131,9 @@ def train(
         place.wait()
         corpus = EncodedCorpus.open(find_corpus(texts, folder))
         held_out_corpus = EncodedCorpus.open(folder / "held-out") if held_out else None
+        if place.is_first:
+            for each in filter(None, (corpus, held_out_corpus)):
+                each.verify()
         if not _run(start, corpus, held_out_corpus, place, folder, model_folder, report, changed, deadline):
             place.say(f"stopped     after {minutes} minutes with a checkpoint; the same command continues it")
             return None
@@ -253,18 +259,27 @@ class _Training:
         if saved is None:
             self.place.say(f"starts      {self.start.fill(self.network, self.corpus)}")
         else:
-            self.network.load_state_dict(saved["network"])
-            self.optimiser.load_state_dict(saved["optimizer"])
-            self.reader.load_state_dict(saved["reader"])
-            self.step, self.tokens, self.evaluations = saved["step"], saved["tokens"], saved["evaluations"]
-            if saved["state"] is not None and isinstance(self.stepper, PlainStepper):
-                self.stepper.load_state(BilmState(*saved["state"]), self.place.rank)
-            self.meter.load_state(saved["meter"], is_first=self.place.is_first)
-            if "guard" in saved:  # older checkpoints have none
-                self.guard.load_state(saved["guard"])
+            with self.checkpoints.explain_misfit():
+                self._load(build_from(TrainingState, saved))
             self.place.say(f"continues   from its checkpoint at {self.tokens:,} words")
         if self.place.is_first:
             self.journal.truncate(self.step)
+
+    def _load(self, saved: TrainingState) -> None:
+        path, own = self.checkpoints.latest_path, self.network.state_dict()
+        wanted, found = ({name: tuple(part.shape) for name, part in each.items()} for each in (own, saved.network))
+        compare_shapes(wanted, found, path)
+        check_finite(saved.network, path)
+        self.network.load_state_dict(saved.network)
+        self.optimiser.load_state_dict(saved.optimizer, path)
+        self.reader.load_state_dict(saved.reader)
+        self.step, self.tokens, self.evaluations = saved.step, saved.tokens, saved.evaluations
+        if saved.state is not None and isinstance(self.stepper, PlainStepper):
+            check_finite(dict(zip(("hidden", "cell"), saved.state, strict=True)), path)
+            self.stepper.load_state(BilmState(*saved.state), self.place.rank)
+        self.meter.load_state(saved.meter, is_first=self.place.is_first)
+        if saved.guard is not None:
+            self.guard.load_state(saved.guard)
 
     def run(self, deadline: float | None = None) -> bool:
         """Train until all words are seen, or the deadline (of `time.monotonic`); says whether it was the former."""
@@ -369,7 +384,7 @@ class _Training:
             state = self.stepper.gather_state()
         meter = self.meter.state()
         weights = [weight.detach() for weight in self.network.parameters()]
-        self._check_finite(sum(meter["sums"]) + get_total_norm(weights).item())
+        self._check_finite(sum(meter.sums) + get_total_norm(weights).item())
         if self.place.is_first:
             self.checkpoints.save(
                 self.step,
@@ -381,8 +396,8 @@ class _Training:
                     "tokens": self.tokens,
                     "evaluations": self.evaluations,
                     "state": None if state is None else tuple(state),
-                    "meter": meter,
-                    "guard": self.guard.state(),
+                    "meter": asdict(meter),
+                    "guard": asdict(self.guard.state()),
                 },
             )
         self.place.wait()

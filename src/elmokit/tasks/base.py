@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -29,7 +29,7 @@ from elmokit.devices import find_device, is_out_of_memory
 from elmokit.errors import CheckpointError, ConfigError, InputError
 from elmokit.io import model_names
 from elmokit.io.atomic import new_folder
-from elmokit.io.checkpoint import check_values
+from elmokit.io.checkpoint import check_values, compare_shapes
 from elmokit.io.inside import check_entries
 from elmokit.io.safe_tensors import read_safetensors
 from elmokit.io.text_files import read_json, read_words, write_words
@@ -244,7 +244,7 @@ def load_task(
     try:
         with torch.device("meta"):  # sizes alone: nothing is allocated before the file is known to hold as much
             expected = {name: tuple(value.shape) for name, value in _list_weights(build()).items()}
-        tensors = read_safetensors(weights, _check_shapes(folder, expected))
+        tensors = read_safetensors(weights, lambda found: compare_shapes(expected, found, weights))
         check_values(tensors, weights)
         model = build()
     except ConfigError as problem:
@@ -337,18 +337,6 @@ def _tensors_to_save(model: TaskModel) -> dict[str, Tensor]:
         name: (value.half() if name == frozen else value).detach().cpu().contiguous()
         for name, value in _list_weights(model).items()
     }
-
-
-def _check_shapes(folder: Path, expected: dict[str, tuple[int, ...]]) -> Callable[[dict[str, tuple[int, ...]]], None]:
-    def check(found: dict[str, tuple[int, ...]]) -> None:
-        for name in sorted(set(expected) | set(found)):
-            if expected.get(name) != found.get(name):
-                raise CheckpointError(
-                    f"{folder}/model.safetensors: expected {name} of shape {expected.get(name)}, "
-                    f"found {found.get(name)}; the folder is damaged or of another version"
-                )
-
-    return check
 
 
 def _write_json(path: Path, values: object) -> None:

@@ -28,7 +28,7 @@ NumWords = Annotated[int, Bounds(1, 2**20)]  # of a text or a part of it
 Rate = Annotated[float, Bounds(at_least=0, below=1)]  # such as a rate of dropout
 AtLeast0 = Annotated[float, Bounds(at_least=0)]
 Above0 = Annotated[float, Bounds(above=0)]
-Count = Annotated[int, Bounds(1, 2**40)]
+AtLeast1 = Annotated[int, Bounds(1, 2**40)]
 Labels = Annotated[Sequence[str], Bounds(1, 10_000)]  # a CRF has a score for each pair of them
 
 
@@ -102,13 +102,13 @@ class TaskConfig:
 class TrainingConfig:
     """How a task model learns."""
 
-    epochs: Count = 30
+    epochs: AtLeast1 = 30
     """Passes over the training examples at most."""
-    patience: Count = 8
+    patience: AtLeast1 = 8
     """Epochs without a better score on the development set after which training stops."""
-    batch_size: Count = 32
+    batch_size: AtLeast1 = 32
     """Examples per step, at most."""
-    batch_words: Count = 4000
+    batch_words: AtLeast1 = 4000
     """Words per step, at most, padding included."""
     learning_rate: Above0 = 1e-3
     """Learning rate of Adam."""
@@ -121,7 +121,7 @@ class TrainingConfig:
     schedule: Schedule = "plateau"
     """How the learning rate changes: `"plateau"` (halved when the score stops rising), `"constant"`, or
     `"slanted"` (ULMFiT's triangle)."""
-    plateau: Count = 3
+    plateau: AtLeast1 = 3
     """Epochs without a better score after which the learning rate is halved."""
     average: Rate = 0.0
     """Decay of a running average of the weights that is used for scores; 0 for none."""

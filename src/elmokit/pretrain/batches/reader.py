@@ -64,10 +64,10 @@ class Reader(ABC):
     def _settings(self, **others: int) -> dict[str, Any]:
         return {"corpus": self.corpus.fingerprint, "seed": self._seed, **others}
 
-    def _check(self, state: dict[str, Any], settings: dict[str, Any]) -> None:
+    def _check(self, before: dict[str, Any], settings: dict[str, Any]) -> None:
         for name, value in settings.items():
-            if state.get("settings", {}).get(name) != value:
-                was = state.get("settings", {}).get(name)
+            was = before.get(name)
+            if was != value:
                 raise ConfigError(
                     f"a run continues with the data it began with, but {name} was {was!r:.20} and is {value!r:.20} "
                     "now; set it as it was, or start anew"

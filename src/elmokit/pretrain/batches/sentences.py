@@ -6,6 +6,8 @@ Shapes: B rows of a batch, N packed tokens, S sentences.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,8 +19,18 @@ from elmokit.pretrain.batches.reader import Reader
 from elmokit.pretrain.batches.shuffling import BLOCK_SENTENCES, POOL_BLOCKS, Shuffling
 from elmokit.pretrain.corpus.encoded import BEGIN_SENTENCE, END_SENTENCE, EncodedCorpus
 from elmokit.text.characters import Scheme
+from elmokit.validation import Count, build_from
 
 __all__ = ["SentenceReader"]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What a checkpoint says of where a reader was."""
+
+    settings: dict[str, Any]
+    epoch: Count
+    batches: Count
 
 
 class SentenceReader(Reader):
@@ -83,11 +95,12 @@ class SentenceReader(Reader):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from there. The epoch so far is planned again: some seconds for a billion words."""
-        self._check(state, self._own_settings())
-        self._epoch, self._num_done = state["epoch"], state["batches"]
+        place = build_from(_Place, state, "reader")
+        self._check(place.settings, self._own_settings())
+        self._epoch, self._num_done = place.epoch, place.batches
         self._plan = self._plan_epoch(self._epoch)
-        for _ in range(self._num_done):
-            next(self._plan)
+        if sum(1 for _ in islice(self._plan, self._num_done)) < self._num_done:
+            raise ConfigError(f"reader.batches is {self._num_done:,}: expected no more than an epoch has")
 
     def _own_settings(self) -> dict[str, Any]:
         shuffling = self._shuffling

@@ -91,6 +91,11 @@ class SentenceQueue:
                 self._open_next_pool()
         return np.concatenate(parts)
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether its pool exists, and holds the next sentence."""
+        return self.pool < self._shuffling.num_pools and self.taken < len(self._sentences)
+
     def place(self) -> dict[str, int]:
         """The arguments that make a queue continue from here."""
         return {"epoch": self.epoch, "pool": self.pool, "taken": self.taken}

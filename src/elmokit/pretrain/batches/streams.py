@@ -5,6 +5,7 @@ Shapes: B rows of a batch, N packed tokens, K pieces of sentences in a window.
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from elmokit.pretrain.batches.reader import Reader
 from elmokit.pretrain.batches.shuffling import BLOCK_SENTENCES, POOL_BLOCKS, SentenceQueue, Shuffling
 from elmokit.pretrain.corpus.encoded import BEGIN_SENTENCE, END_SENTENCE, EncodedCorpus
 from elmokit.text.characters import Scheme
+from elmokit.validation import Count, build_from
 
 __all__ = ["StreamReader"]
 
@@ -96,18 +98,40 @@ class StreamReader(Reader):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from there."""
-        self._check(state, self._own_settings())
-        self._num_done = state["windows"]
-        for stream, shuffling, stored in zip(self._streams, self._shufflings, state["streams"], strict=True):
-            stream.queue = SentenceQueue(shuffling, **stored["queue"])
-            stream.sentences_B = np.array(stored["sentences"], np.int64)
-            stream.offsets_B = np.array(stored["offsets"], np.int64)
+        place = build_from(_Place, state, "reader")
+        self._check(place.settings, self._own_settings())
+        self._num_done = place.windows
+        for stream, shuffling, stored in zip(self._streams, self._shufflings, place.streams, strict=True):
+            stream.continue_from(stored, shuffling)
 
     def _own_settings(self) -> dict[str, Any]:
         shuffling = self._shufflings[0]
         return self._settings(
             rows=self._rows, block_sentences=shuffling.block_sentences, pool_blocks=shuffling.pool_blocks
         )
+
+
+@dataclass(frozen=True)
+class _QueuePlace:
+    epoch: Count
+    pool: Count
+    taken: Count
+
+
+@dataclass(frozen=True)
+class _StreamPlace:
+    queue: _QueuePlace
+    sentences: list[Count]
+    offsets: list[Count]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What a checkpoint says of where a reader was."""
+
+    settings: dict[str, Any]
+    windows: Count
+    streams: tuple[_StreamPlace, _StreamPlace]
 
 
 class _Stream:
@@ -117,6 +141,20 @@ class _Stream:
         self.corpus, self.queue = corpus, queue
         self.sentences_B = queue.take(rows)
         self.offsets_B = np.zeros(rows, np.int64)
+
+    def continue_from(self, place: _StreamPlace, shuffling: Shuffling) -> None:
+        """Take what was stored as this stream's place, if it is one of this corpus."""
+        queue, rows = SentenceQueue(shuffling, **asdict(place.queue)), len(self.sentences_B)
+        sentences_B, offsets_B = (np.array(numbers, np.int64) for numbers in (place.sentences, place.offsets))
+        is_sound = len(sentences_B) == len(offsets_B) == rows and queue.is_inside
+        if is_sound and max(sentences_B) < self.corpus.num_sentences:
+            lengths_B = self.corpus.offsets[sentences_B + 1] - self.corpus.offsets[sentences_B]
+            is_sound = bool((offsets_B <= lengths_B).all())
+        else:
+            is_sound = False
+        if not is_sound:
+            raise ConfigError("reader.streams: expected places inside of this corpus, found others")
+        self.queue, self.sentences_B, self.offsets_B = queue, sentences_B, offsets_B
 
     def window(self, unroll: int, rank: int, world: int, *, backward: bool) -> tuple[np.ndarray, np.ndarray]:
         """The next tokens and targets of a rank's rows, packed."""

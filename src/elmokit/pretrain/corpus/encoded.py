@@ -16,23 +16,42 @@ Shapes: V vocabulary, N any number of tokens.
 
 from __future__ import annotations
 
+import hashlib
 import mmap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from elmokit.errors import CheckpointError
+from elmokit.errors import CheckpointError, ConfigError
+from elmokit.io.inside import check_entries
 from elmokit.io.text_files import read_json, read_words
+from elmokit.validation import Bounds, build_from
 
-__all__ = ["BEGIN_SENTENCE", "END_SENTENCE", "FORMAT_VERSION", "UNKNOWN", "EncodedCorpus"]
+__all__ = ["BEGIN_SENTENCE", "END_SENTENCE", "FORMAT_VERSION", "UNKNOWN", "EncodedCorpus", "find_fingerprint"]
 
 FORMAT = "elmokit-corpus"
 FORMAT_VERSION = 1
+FILES = ("vocab.txt", "counts.bin", "tokens.bin", "sentences.bin", "words.bin", "words.offsets.bin")
 BEGIN_SENTENCE, END_SENTENCE, UNKNOWN = range(3)  # rows of every vocabulary
+
+
+@dataclass(frozen=True)
+class CorpusHeader:
+    """What is read of corpus.json."""
+
+    ignores_others: ClassVar[bool] = True
+    num_tokens: Annotated[int, Bounds(1, 2**48)]
+    num_sentences: Annotated[int, Bounds(1, 2**48)]
+    vocabulary_size: Annotated[int, Bounds(3, 2**31)]
+    num_words: Annotated[int, Bounds(3, 2**31)]
+    coverage: Annotated[float, Bounds(at_least=0, at_most=1)]
+    sha256: str
+    settings: dict[str, Any]
 
 
 class EncodedCorpus:
@@ -52,18 +71,11 @@ class EncodedCorpus:
         settings: how it was made.
     """
 
-    def __init__(self, folder: Path, header: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, header: CorpusHeader) -> None:
         self.folder = folder
-        try:
-            self.num_tokens = int(header["num_tokens"])
-            self.num_sentences = int(header["num_sentences"])
-            self.vocabulary_size = int(header["vocabulary_size"])
-            self.num_words = int(header["num_words"])
-            self.coverage = float(header["coverage"])
-            self.fingerprint = str(header["sha256"])
-            self.settings = dict(header["settings"])
-        except (KeyError, TypeError, ValueError) as problem:
-            raise CheckpointError(f"{folder}/corpus.json: lacks a sound {problem}; encode the corpus anew") from problem
+        self.num_tokens, self.num_sentences = header.num_tokens, header.num_sentences
+        self.vocabulary_size, self.num_words = header.vocabulary_size, header.num_words
+        self.coverage, self.fingerprint, self.settings = header.coverage, header.sha256, header.settings
         self.tokens = self._map_file("tokens.bin", "<i4", self.num_tokens)
         self.offsets = self._map_file("sentences.bin", "<i8", self.num_sentences + 1)
         self.counts_V = self._map_file("counts.bin", "<i8", self.vocabulary_size)
@@ -80,9 +92,10 @@ class EncodedCorpus:
         folder = Path(folder)
         if not (folder / "corpus.json").is_file():
             raise CheckpointError(f"{folder}: expected an encoded corpus, found no corpus.json in it")
+        check_entries(folder)
         header = read_json(folder / "corpus.json")
         version = header.get("format_version")
-        if header.get("format") != FORMAT or not isinstance(version, int):
+        if header.get("format") != FORMAT or type(version) is not int:
             raise CheckpointError(
                 f"{folder}/corpus.json: expected the header of an encoded corpus, found something else"
             )
@@ -91,7 +104,30 @@ class EncodedCorpus:
                 f"{folder}: format version {version} is newer than {FORMAT_VERSION}, the newest this elmokit reads; "
                 "upgrade elmokit, or encode the corpus anew"
             )
-        return cls(folder, header)
+        try:
+            return cls(folder, build_from(CorpusHeader, header))
+        except ConfigError as problem:
+            raise CheckpointError(
+                f"{folder}/corpus.json: lacks a sound header: {problem}; encode the corpus anew"
+            ) from problem
+
+    def verify(self) -> None:
+        """Refuse a corpus whose files are not those that were written, or that point outside of each other.
+
+        Everything is read once: about a second per gigabyte.
+        """
+        if find_fingerprint(self.folder) != self.fingerprint:
+            raise CheckpointError(
+                f"{self.folder}: the checksum in corpus.json does not fit its files: they are damaged; "
+                "encode the corpus anew"
+            )
+        for name, offsets in (("sentences.bin", self.offsets), ("words.offsets.bin", self._word_offsets)):
+            if offsets[0] != 0 or any((np.diff(part) < 0).any() for part in _split(offsets)):
+                raise CheckpointError(f"{self.folder}/{name}: expected rising numbers; encode the corpus anew")
+        if any(part.min() < 0 or part.max() >= self.num_words for part in _split(self.tokens)):
+            raise CheckpointError(
+                f"{self.folder}/tokens.bin: expected numbers of its {self.num_words:,} words; encode the corpus anew"
+            )
 
     @cached_property
     def vocabulary(self) -> list[str]:
@@ -130,3 +166,20 @@ class EncodedCorpus:
             )
         # As a plain array: the same pages, without the cost of np.memmap's own indexing.
         return np.asarray(np.memmap(path, dtype=dtype, mode="r", shape=(count,)))
+
+
+def find_fingerprint(folder: Path) -> str:
+    """SHA-256 of the files of a corpus."""
+    digest = hashlib.sha256()
+    for name in FILES:
+        digest.update(name.encode())
+        with (folder / name).open("rb") as file:
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+    return digest.hexdigest()
+
+
+def _split(numbers: np.ndarray, size: int = 1 << 24) -> Iterator[np.ndarray]:
+    """The numbers in pieces that fit into memory, each beginning with the last of the piece before."""
+    for start in range(0, max(1, len(numbers) - 1), size):
+        yield numbers[start : start + size + 1]

@@ -11,7 +11,6 @@ Shapes: N tokens of a block, U distinct words of it, S its sentences, R words of
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -26,7 +25,15 @@ from elmokit.devices import count_cores
 from elmokit.errors import ConfigError, InputError
 from elmokit.io.atomic import new_folder
 from elmokit.pretrain.corpus.counting import SPECIAL_WORDS, TABLE_WORDS, SortedRun, WordCounter, find_most_frequent
-from elmokit.pretrain.corpus.encoded import BEGIN_SENTENCE, END_SENTENCE, FORMAT, FORMAT_VERSION, UNKNOWN, EncodedCorpus
+from elmokit.pretrain.corpus.encoded import (
+    BEGIN_SENTENCE,
+    END_SENTENCE,
+    FORMAT,
+    FORMAT_VERSION,
+    UNKNOWN,
+    EncodedCorpus,
+    find_fingerprint,
+)  # fmt: skip
 from elmokit.pretrain.corpus.segmenting import Segmenting, segment_blocks
 from elmokit.text.files import BLOCK_BYTES, TextBlock, find_files, identify_files, measure_files, read_blocks
 from elmokit.text.segmenters import RuleSegmenter, Segmenter
@@ -37,7 +44,6 @@ __all__ = ["encode_corpus"]
 SMALLEST_VOCABULARY = len(SPECIAL_WORDS) + 1
 TOKENS_AT_ONCE = 1 << 20
 LARGEST_ID = 2**31 - 1
-FILES = ("vocab.txt", "counts.bin", "tokens.bin", "sentences.bin", "words.bin", "words.offsets.bin")
 
 
 def encode_corpus(
@@ -107,7 +113,7 @@ def encode_corpus(
                 "max_sentence_words": max_sentence_words,
             },
             "files": [file._asdict() for file in identify_files(files)],
-            "sha256": _fingerprint(partial),
+            "sha256": find_fingerprint(partial),
         }
         (partial / "corpus.json").write_text(json.dumps(header, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return EncodedCorpus.open(folder)
@@ -201,16 +207,6 @@ class _WordWriter:
         self.count += len(words)
         if self.count > LARGEST_ID:
             raise InputError(f"a corpus may hold {LARGEST_ID} different words, but more came; split it, or clean it")
-
-
-def _fingerprint(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for name in FILES:
-        digest.update(name.encode())
-        with (folder / name).open("rb") as file:
-            while piece := file.read(1 << 20):
-                digest.update(piece)
-    return digest.hexdigest()
 
 
 def _check_vocabulary(vocabulary: Sequence[str]) -> list[bytes]:

@@ -13,12 +13,14 @@ though loss and weights are healthy; clipped, it would be 0 × inf = NaN and poi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from elmokit.errors import CheckpointError
+from elmokit.io.checkpoint import check_finite, compare_shapes
 from elmokit.nn.lstmp import Lstmp
 from elmokit.nn.output_layer import OutputLayer
 from elmokit.pretrain.optim.muon import Muon
@@ -26,6 +28,7 @@ from elmokit.pretrain.recipes import TrainConfig
 
 __all__ = ["Optimiser", "clip_factor"]
 
+STATES = {"muon": ("momentum",), "adamw": ("exp_avg", "exp_avg_sq"), "adagrad": ("sum",)}  # what each keeps of a weight
 BILM_TF_LOSS_SCALE = 20.0  # bilm-tf multiplies its loss by the 20 words of its window, before it clips
 
 
@@ -103,11 +106,16 @@ class Optimiser:
 
         return {"optimiser": self.config.optimiser, "muon": state_of(self._muon), "rest": state_of(self._rest)}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from this state; learning rates and the like are this optimiser's own."""
+    def load_state_dict(self, state: dict[str, Any], where: str | Path = "the checkpoint") -> None:
+        """Continue from this state; learning rates and the like are this optimiser's own.
+
+        Arguments:
+            state: as `state_dict` gave it.
+            where: what messages call it.
+        """
         if state.get("optimiser") != self.config.optimiser:
             raise CheckpointError(
-                f"the checkpoint was trained by {state.get('optimiser')!r}, this run by {self.config.optimiser!r}: "
+                f"{where} was trained by {state.get('optimiser')!r}, this run by {self.config.optimiser!r}: "
                 "resume with the same optimiser, or start anew from its model with --from"
             )
         for key, optimizer in (("muon", self._muon), ("rest", self._rest)):
@@ -117,12 +125,26 @@ class Optimiser:
             own = [] if optimizer is None else self._names(optimizer)
             if optimizer is None or saved is None or sorted(saved["names"]) != sorted(own):
                 raise CheckpointError(
-                    "the optimiser's state belongs to other parameters than this network has: "
+                    f"{where}: the optimiser's state belongs to other parameters than this network has: "
                     "resume with the same model and output layer"
                 )
             # By name: another version may have had the parameters in another order.
             states = {own.index(saved["names"][number]): state for number, state in saved["state"].items()}
+            for number, values in states.items():
+                self._check_state(key if key == "muon" else self._rest_kind, own[number], values, where)
             optimizer.load_state_dict({"state": states, "param_groups": optimizer.state_dict()["param_groups"]})
+
+    def _check_state(self, kind: str, name: str, values: dict[str, Any], where: str | Path) -> None:
+        named = {f"{part} of {name}": value for part, value in values.items()}
+        wanted = {f"{part} of {name}": tuple(self._parameters[name].shape) for part in STATES[kind]}
+        if kind != "muon":
+            wanted[f"step of {name}"] = ()
+        compare_shapes(wanted, {part: tuple(value.shape) for part, value in named.items()}, where)
+        check_finite(named, where)
+
+    @property
+    def _rest_kind(self) -> str:
+        return "adagrad" if isinstance(self._rest, torch.optim.Adagrad) else "adamw"
 
     def _both(self) -> list[torch.optim.Optimizer]:
         return [optimizer for optimizer in (self._muon, self._rest) if optimizer is not None]
