@@ -1,19 +1,14 @@
-// The threads of `pool.hpp`. They are started when first needed and wait: a while spinning, then asleep.
+// The threads of `pool.hpp`. They are started when first needed and wait for work.
 #include "pool.hpp"
 
 #include <pthread.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <system_error>
 #include <thread>
-#include <vector>
 
 namespace elmokit {
 namespace {
-
-constexpr int SPINS = 20000;  // some tens of microseconds: the time between two layers
 
 class Pool {
    public:
@@ -21,15 +16,15 @@ class Pool {
     void run(int num_threads, bool needs_all, const std::function<void(int, int)>& work) {
         std::unique_lock<std::mutex> sole(in_use_, std::try_to_lock);
         if (num_threads <= 1 || !sole.owns_lock() || !has(num_threads - 1)) return work(0, 1);
+        const long num_done = num_done_.value();
         {
             const std::lock_guard<std::mutex> guard(mutex_);
             work_ = &work;
             num_threads_ = num_threads;
             num_begun_ = 0;
-            num_done_.store(0, std::memory_order_relaxed);
-            turn_.fetch_add(1, std::memory_order_release);
+            ++job_;
         }
-        wake_.notify_all();
+        num_jobs_.increase();
         work(0, num_threads);
         int expected = num_threads - 1;
         if (!needs_all) {
@@ -37,15 +32,14 @@ class Pool {
             num_threads_ = 0;
             expected = num_begun_;
         }
-        for (int spins = 0; num_done_.load(std::memory_order_acquire) < expected; ++spins)
-            spins < SPINS ? pause() : static_cast<void>(sched_yield());
+        num_done_.wait_until(num_done + expected);
     }
 
    private:
     bool has(int count) {
         try {
             while (num_workers_ < count) {
-                std::thread(&Pool::serve, this, num_workers_ + 1, turn_.load()).detach();
+                std::thread(&Pool::serve, this, num_workers_ + 1, num_jobs_.value()).detach();
                 ++num_workers_;
             }
         } catch (const std::system_error&) {  // the system gives no more threads
@@ -56,27 +50,27 @@ class Pool {
 
     void serve(int number, long seen) {
         for (;;) {
-            for (int spins = 0; turn_.load(std::memory_order_acquire) == seen && spins < SPINS; ++spins) pause();
+            num_jobs_.wait_until(seen + 1);
             const std::function<void(int, int)>* work;
             int num_threads;
             {
-                std::unique_lock<std::mutex> guard(mutex_);
-                wake_.wait(guard, [&] { return turn_.load(std::memory_order_relaxed) != seen; });
-                seen = turn_.load(std::memory_order_relaxed);
+                const std::lock_guard<std::mutex> guard(mutex_);
+                seen = job_;
                 work = work_;
                 num_threads = num_threads_;
                 if (number >= num_threads) continue;
                 ++num_begun_;
             }
             (*work)(number, num_threads);
-            num_done_.fetch_add(1, std::memory_order_release);
+            num_done_.increase();
         }
     }
 
     std::mutex in_use_, mutex_;
-    std::condition_variable wake_;
-    std::atomic<long> turn_{0};
-    std::atomic<int> num_done_{0};
+    Counter num_jobs_, num_done_;
+    // The last job, which `mutex_` guards. It may be one that `num_jobs_` does not count yet: a worker that comes late
+    // for the one before then takes this one, and not again when it is counted.
+    long job_ = 0;
     const std::function<void(int, int)>* work_ = nullptr;
     int num_threads_ = 0, num_begun_ = 0, num_workers_ = 0;
 };
