@@ -71,7 +71,7 @@ class CharConfig:
 
     @property
     def num_features(self) -> int:
-        """Channels of all filters together: the width of the highways."""
+        """Channels of all filters together, which is the width of the highways."""
         return sum(channels for _, channels in self.filters)
 
 
@@ -156,18 +156,18 @@ class ElmoConfig:
 
     @property
     def num_word_features(self) -> int:
-        """Width of a word before its projection: word vector and character features side by side."""
+        """Width of a word before its projection, word vector and character features side by side."""
         characters = self.characters.num_features if self.characters else 0
         return characters + (self.words.dim if self.words else 0)
 
     @property
     def dim(self) -> int:
-        """Width of every layer's output: forward and backward side by side."""
+        """Width of every layer's output, forward and backward side by side."""
         return 2 * self.lstm.projection_dim
 
     @property
     def num_layers(self) -> int:
-        """Layers a word has: the context-free one and one for each LSTM layer."""
+        """Layers of a word, which are the context-free one and one for each LSTM layer."""
         return self.lstm.num_layers + 1
 
     @classmethod

@@ -81,3 +81,16 @@ def test_every_public_name_is_in_the_reference():
     page = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\.\. (?:auto)?(?:class|function|exception|data):: elmokit\.(\w+)", page, re.MULTILINE)
     assert sorted(listed) == sorted(elmokit.__all__)
+
+
+def test_what_properties_say_is_not_read_as_a_type():
+    """Sphinx takes what stands before a colon in the first line of a property for its type."""
+    kinds = [value for name in elmokit.__all__ if isinstance(value := getattr(elmokit, name), type)]
+    said = {
+        f"{kind.__name__}.{name}": (value.__doc__ or "").partition("\n")[0]
+        for kind in kinds
+        for name, value in vars(kind).items()
+        if isinstance(value, property)
+    }
+    assert "ElmoConfig.dim" in said
+    assert not [name for name, line in said.items() if ":" in re.sub(r"`[^`]*`", "", line)]
