@@ -20,17 +20,9 @@ from collections.abc import Sequence
 
 import tyro
 
+from elmokit.commands import COMMANDS, GROUPS
 from elmokit.commands.base import Command, warn
-from elmokit.commands.bench import Bench
-from elmokit.commands.compare import Compare
-from elmokit.commands.convert import Convert
 from elmokit.commands.embed import Embed
-from elmokit.commands.evaluate import Evaluate
-from elmokit.commands.info import Info
-from elmokit.commands.predict import Predict
-from elmokit.commands.probe import PROBE_SUMMARY, PROBES
-from elmokit.commands.sample import Sample
-from elmokit.commands.task import TASK_COMMANDS, TASK_SUMMARY
 from elmokit.commands.train import Train
 from elmokit.devices import is_out_of_memory
 from elmokit.errors import BusyError, ElmoError, suggest
@@ -38,34 +30,20 @@ from elmokit.waits import show_waits, show_warnings
 
 __all__ = ["main", "parse_arguments"]
 
-COMMANDS: dict[str, type[Command]] = {
-    "compare": Compare,
-    "embed": Embed,
-    "info": Info,
-    "convert": Convert,
-    "evaluate": Evaluate,
-    "predict": Predict,
-    "train": Train,
-    "bench": Bench,
-    "sample": Sample,
-}
-GROUPS: dict[str, tuple[dict[str, type[Command]], str]] = {
-    "task": (TASK_COMMANDS, TASK_SUMMARY),
-    "probe": (PROBES, PROBE_SUMMARY),
-}
 SUMMARY = """ELMo: a vector for each word in its sentence.
 
-elmo compare   how alike is one word across sentences
-elmo embed     files of text in, files of vectors out
-elmo info      what a model is made of
-elmo convert   from one model format to another
-elmo evaluate  how well a model predicts a text
-elmo predict   next words, previous words, substitutes of a word
-elmo train     a new model from your own text
-elmo task      names, classes, answers … with a task model
-elmo probe     what the layers of a model know
-elmo bench     how fast, beside other libraries and what the machine allows
-elmo sample    small files of text and labels, to try the commands on
+elmo compare     how alike is one word across sentences
+elmo embed       files of text in, files of vectors out
+elmo info        what a model is made of
+elmo convert     from one model format to another
+elmo evaluate    how well a model predicts a text
+elmo predict     next words, previous words, substitutes of a word
+elmo train       a new model from your own text
+elmo task        names, classes, answers … with a task model
+elmo probe       what the layers of a model know
+elmo bench       how fast, beside other libraries and what the machine allows
+elmo sample      small files of text and labels, to try the commands on
+elmo completion  commands and options at the Tab key of your shell
 
 `elmo COMMAND --help` explains a command; `elmo --version` tells the version."""
 

@@ -19,7 +19,7 @@ import tyro
 
 from elmokit.errors import ConfigError
 
-__all__ = ["Setting", "find_settings", "make_options", "read_value", "replace_fields", "show_value"]
+__all__ = ["Setting", "find_settings", "make_options", "read_docstrings", "read_value", "replace_fields", "show_value"]
 
 METAVARS = {int: "N", float: "X", bool: "yes|no", str: "TEXT"}
 Part = TypeVar("Part")
@@ -68,7 +68,7 @@ def find_settings(part: type, *, prefix: str = "", leaves_out: Collection[str] =
         >>> [setting.option for setting in find_settings(LstmConfig)][:2]
         ['--num-layers', '--cell-dim']
     """
-    texts, hints = _read_docstrings(part), get_type_hints(part)
+    texts, hints = read_docstrings(part), get_type_hints(part)
     return [
         _make_setting(prefix + field.name, hints[field.name], texts.get(field.name, ""))
         for field in dataclasses.fields(part)
@@ -147,7 +147,7 @@ def show_value(value: Any) -> str:  # noqa: ANN401
     return "none" if value is None else json.dumps(value) if isinstance(value, tuple) else str(value)
 
 
-def _read_docstrings(part: type) -> dict[str, str]:
+def read_docstrings(part: type) -> dict[str, str]:
     """The string below each field, without code marks. It stands in the source, also for `python -OO`."""
     (definition,) = ast.parse(dedent(inspect.getsource(part))).body
     assert isinstance(definition, ast.ClassDef)
