@@ -4,6 +4,10 @@ Arrives: nothing but the sources. Leaves: the library as `ctypes` sees it, or th
 ever fails because a compiler does. The library is stored under a name made of the sources, the compiler and the
 processor, so another machine that shares the folder never loads it. A new one is called once in a process of its own
 before it gets that name: instructions that this machine does not have end that process, not the user's.
+
+A library is code, and a damaged one ends the process that loads it. So a stored one is loaded only if it and its folder
+belong to this user (or root), nobody else may write them, and its bytes have the checksum that is stored beside it;
+else it is compiled again, which is said.
 """
 
 from __future__ import annotations
@@ -11,15 +15,19 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import logging
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from filelock import FileLock
+
+from elmokit.waits import WAITS
 
 __all__ = ["FOLDER_VARIABLE", "library", "why_no_library"]
 
@@ -30,6 +38,8 @@ COMPILERS = ("g++", "clang++", "c++")
 # Strict C++ would forbid a * b + c in one step (fp-contract), which is what the machine does best.
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-std=c++17", "-fPIC", "-pthread")
 BUILD_SECONDS, TRIAL_SECONDS = 300, 60
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+MISSING = "there are none yet"
 # Each function of the library: what it returns, what it takes (v nothing, i int, l long, p address, f float, s text).
 SIGNATURES = {
     "elmokit_instructions": ("s", ""),
@@ -71,11 +81,17 @@ def library() -> ctypes.CDLL:
 @functools.cache
 def _library_or_reason() -> tuple[ctypes.CDLL | None, str | None]:
     try:
-        return _declare(ctypes.CDLL(str(_build()))), None
+        path = _find_or_build()
     except _NoLibraryError as error:
         return None, str(error)
     except (OSError, subprocess.SubprocessError) as error:
         return None, f"could not be built: {error}"
+    try:
+        return _declare(ctypes.CDLL(str(path))), None
+    except (OSError, AttributeError) as error:
+        # Whole by its checksum, and still not ours. This process cannot load another of that name; the next one can.
+        path.unlink(missing_ok=True)
+        return None, f"{path} was no library of ours ({error}), and is removed: the next start compiles it"
 
 
 def _declare(found: ctypes.CDLL) -> ctypes.CDLL:
@@ -87,30 +103,93 @@ def _declare(found: ctypes.CDLL) -> ctypes.CDLL:
     return found
 
 
-def _build() -> Path:
-    """The file of the library, made now if there is none."""
+def _find_or_build() -> Path:
+    """The file of the library, made now if there is none that can be trusted."""
     compiler = next(filter(None, map(shutil.which, filter(None, (os.environ.get("CXX"), *COMPILERS)))), None)
     if compiler is None:
         raise _NoLibraryError(f"needs a C++ compiler, found none of {', '.join(COMPILERS)}")
     sources = sorted(Path(__file__).parent.glob("*.[ch]pp"))
     path = _folder() / f"elmokit-{_key(compiler, sources)}.so"
-    if path.exists():
-        _check_owner(path)
-        return path
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix="building-") as folder:
-            new = Path(folder) / path.name
-            logging.getLogger("elmokit.waits").info(
-                "compiling the C++ kernels for this machine, once: about 15 seconds …"
-            )
-            _compile(compiler, [source for source in sources if source.suffix == ".cpp"], new)
-            _try_out(new)
-            new.replace(path)  # at once: a process that builds the same finds either nothing or all of it
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _close_folder(path.parent)
+        if _find_fault(path) is None:
+            return path
+        lock = path.with_suffix(".lock")
+        with FileLock(lock, timeout=2 * BUILD_SECONDS):
+            try:
+                if (fault := _find_fault(path)) is not None:  # still: another process may have mended it meanwhile
+                    if fault != MISSING:
+                        WAITS.warning(f"the compiled kernels are not taken, {fault}: they are compiled again")
+                    _build(compiler, sources, path)
+            finally:
+                lock.unlink(missing_ok=True)
     except OSError as error:
         reason = error.strerror or str(error)
         raise _NoLibraryError(f"cannot write to {path.parent} ({reason}): set {FOLDER_VARIABLE} to a folder") from error
     return path
+
+
+def _build(compiler: str, sources: list[Path], path: Path) -> None:
+    """Compile the library, try it out, and store it with its checksum."""
+    for stale in path.parent.glob("building-*"):  # of a process that was killed: we alone hold the lock
+        shutil.rmtree(stale, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix="building-") as folder:
+        new = Path(folder) / path.name
+        WAITS.info("compiling the C++ kernels for this machine, once: about 15 seconds …")
+        _compile(compiler, [source for source in sources if source.suffix == ".cpp"], new)
+        _try_out(new)
+        checksum = _checksum_of(new)
+        checksum.write_text(hashlib.sha256(new.read_bytes()).hexdigest() + "\n", encoding="ascii")
+        for file, mode in ((checksum, 0o644), (new, 0o755)):  # whatever the umask is
+            file.chmod(mode)
+            file.replace(path.with_name(file.name))  # the library last: when it is there, all is
+
+
+def _close_folder(folder: Path) -> None:
+    """Refuse a folder in which others can put files; in the user's cache, take that right away from them."""
+    if getattr(os, "ST_NOEXEC", 0) & _flags_of_disk(folder):
+        raise _NoLibraryError(f"{folder} is on a disk from which nothing may run: set {FOLDER_VARIABLE} to a folder")
+    if not hasattr(os, "getuid"):
+        return
+    for facts in (os.lstat(folder), os.stat(folder)):  # of a link: whose it is, and where it leads
+        if facts.st_uid not in (os.getuid(), 0):
+            raise _NoLibraryError(f"{folder} belongs to another user: set {FOLDER_VARIABLE} to a folder of your own")
+    facts = os.stat(folder)
+    if facts.st_mode & OTHERS_WRITE:
+        if facts.st_uid != os.getuid() or FOLDER_VARIABLE in os.environ:  # it may be meant for more than this
+            raise _NoLibraryError(f"others may write to {folder}: set {FOLDER_VARIABLE} to a folder of your own")
+        WAITS.warning(f"others could write to {folder}, which holds compiled code: from now on they cannot")
+        folder.chmod(stat.S_IMODE(facts.st_mode) & ~OTHERS_WRITE)
+
+
+def _flags_of_disk(folder: Path) -> int:
+    return os.statvfs(folder).f_flag if hasattr(os, "statvfs") else 0
+
+
+def _find_fault(path: Path) -> str | None:
+    """Why a stored library is not loaded; `None` if it is whole, ours, and closed to others."""
+    checksum = _checksum_of(path)
+    if not os.path.lexists(path):
+        return MISSING
+    for file in (path, checksum):
+        try:
+            facts = os.lstat(file)
+        except FileNotFoundError:
+            return f"{file} is missing"
+        if not stat.S_ISREG(facts.st_mode):
+            return f"{file} is no plain file"
+        if hasattr(os, "getuid") and facts.st_uid not in (os.getuid(), 0):
+            return f"{file} belongs to another user"
+        if hasattr(os, "getuid") and facts.st_mode & OTHERS_WRITE:
+            return f"others may write to {file}"
+    if hashlib.sha256(path.read_bytes()).hexdigest().encode() != checksum.read_bytes().strip():
+        return f"{path} is damaged"
+    return None
+
+
+def _checksum_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.sha256")
 
 
 def _folder() -> Path:
@@ -136,13 +215,6 @@ def _processor() -> str:
         lines = info.read_text(encoding="utf-8", errors="replace").split("\n\n")[0].splitlines()
         facts += [line for line in lines if line.split("\t")[0].strip(" :") in wanted]
     return "\n".join(facts)
-
-
-def _check_owner(path: Path) -> None:
-    """A library is code: it is not taken from a file that somebody else put there."""
-    owner = path.stat().st_uid
-    if hasattr(os, "getuid") and owner not in (os.getuid(), 0):
-        raise _NoLibraryError(f"{path} belongs to another user: set {FOLDER_VARIABLE} to a folder of your own")
 
 
 def _compile(compiler: str, sources: list[Path], new: Path) -> None:
