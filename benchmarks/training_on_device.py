@@ -55,9 +55,9 @@ MODULES = {
     "linear_cross_entropy": "elmokit.engines.loss.linear_cross_entropy",
 }
 STEPS = [("small", "full", 20_480), ("small", "stored", 20_480), ("small", "sampled", 20_480),
-         ("original", "sampled", 20_480), ("small", "head_and_tail", 20_480), ("medium", "sampled", 20_480),
+         ("original", "sampled", 20_480), ("medium", "sampled", 20_480),
          ("small", "stored", 40_960), ("small", "sampled", 40_960), ("original", "sampled", 40_960)]  # fmt: skip
-NEGATIVES = {"sampled": 8192, "head_and_tail": 24_576}
+NUM_NEGATIVES = 8192
 PARTS = {
     "recurrence": r"^(forward|backward|project|clip)_kernel",
     "convolutions": r"_characters_kernel|_weights_kernel|_sum_kernel|_pool_kernel",
@@ -265,9 +265,7 @@ def one_preset(kit, preset, output, words, corpus):
     """A run without its files: the loop of `pretrain/train.py` over the same parts."""
     config = recipe_named(preset if kit.on_gpu else "tiny_cpu")
     changes = {"output": "full" if output == "stored" else output, "tokens_per_batch": words if kit.on_gpu else 120}
-    negatives = NEGATIVES.get(output, 8192) if kit.on_gpu else 64
-    if output == "head_and_tail":
-        changes |= {"output": "sampled", "sampler": output}
+    negatives = NUM_NEGATIVES if kit.on_gpu else 64
     config = dataclasses.replace(config, num_negatives=negatives, **changes)
     place = Place(0, 1, kit.device)
     model, parts = choose_start(config).choose_model(corpus)
@@ -337,7 +335,7 @@ def floor_milliseconds(kit, model, output, words, vocabulary):
     """The matmuls of a step at the measured rate: three for each of the forward pass; nothing else."""
     lstm, width = model.lstm, model.lstm.projection_dim
     a_word = lstm.num_layers * (2 * width * 4 * lstm.cell_dim + lstm.cell_dim * width)
-    a_word += width * NEGATIVES.get(output, vocabulary)
+    a_word += width * (NUM_NEGATIVES if output == "sampled" else vocabulary)
     encoder = 0.33 * (16 * sum(w * n for w, n in model.characters.filters) * 14 + 2 * 2048**2 + 2048 * width)
     return 3 * 2 * words * (2 * a_word + encoder) / (1e9 * kit.found.get("ceilings", {}).get("tflops", 700))
 
