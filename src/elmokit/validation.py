@@ -55,7 +55,7 @@ def build_from(kind: type[Kind], values: object, where: str = "") -> Kind:
     """The dataclass of such values, the dataclasses in it included.
 
     Arguments:
-        kind: the dataclass.
+        kind: the dataclass, or a named tuple.
         values: its fields by name.
         where: the name of these values in messages, empty for a whole file.
 
@@ -67,16 +67,15 @@ def build_from(kind: type[Kind], values: object, where: str = "") -> Kind:
         Traceback (most recent call last):
         elmokit.errors.ConfigError: lstm.cell_dim is 2048.0: expected a whole number
     """
-    fields, hints = dataclasses.fields(kind), _find_hints(kind)  # pyright: ignore[reportArgumentType]
-    names = [field.name for field in fields if field.init]
+    hints, has_default = _find_hints(kind), _find_fields(kind)
+    names = list(has_default)
     if not isinstance(values, dict):
         raise ConfigError(f"{where or 'the config'} should be an object with the fields {names}, found {_show(values)}")
     unknown = sorted(str(name) for name in values if name not in names)
     if unknown and not getattr(kind, "ignores_others", False):
         raise ConfigError(f"{where or 'the config'} has the unknown fields {unknown!s:.200}; known are {names}")
-    has_default = {field.name for field in fields if not _is_required(field)}
     for name in names:
-        if name not in values and name not in has_default:
+        if name not in values and not has_default[name]:
             found = ", ".join(sorted(map(str, values))) or "nothing"
             raise ConfigError(f"expected {_join(where, name)}, found only {found:.200}")
     given = {name: _convert(values[name], hints[name], _join(where, name)) for name in names if name in values}
@@ -137,7 +136,7 @@ def _convert_object(value: Any, hint: Any, name: str) -> Any:  # noqa: ANN401
             raise _mismatch(value, hint, name)
         keys = [_convert(key, parts[0], f"a name in {name}") for key in value]
         return {key: _convert(value[key], parts[1], f"{name}.{key!s:.60}") for key in keys}
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+    if isinstance(hint, type) and (dataclasses.is_dataclass(hint) or hasattr(hint, "_field_defaults")):
         return value if isinstance(value, hint) else build_from(hint, value, name)
     if isinstance(hint, type) and not isinstance(value, hint):
         raise _mismatch(value, hint, name)
@@ -229,8 +228,16 @@ def _join(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
 
 
-def _is_required(field: dataclasses.Field[Any]) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+def _find_fields(kind: Any) -> dict[str, bool]:  # noqa: ANN401
+    """The fields of a dataclass or a named tuple, and whether each has a default."""
+    if not dataclasses.is_dataclass(kind):
+        return {name: name in kind._field_defaults for name in kind._fields}
+    missing = dataclasses.MISSING
+    return {
+        field.name: field.default is not missing or field.default_factory is not missing
+        for field in dataclasses.fields(kind)
+        if field.init
+    }
 
 
 @cache

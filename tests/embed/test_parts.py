@@ -6,7 +6,7 @@ import pytest
 
 from elmokit.embed import parts as parts_module
 from elmokit.embed.parts import Part, PartialFolder, pack_strings
-from elmokit.errors import OutputError
+from elmokit.errors import CheckpointError
 
 ARRAYS = {
     "lines": np.array([4, 5], np.int64),
@@ -103,7 +103,7 @@ def test_finish_puts_files_in_place_and_removes_the_folder(folder, tmp_path):
 
 def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "out.npy.partial").mkdir()
-    with pytest.raises(OutputError, match="not the folder of an unfinished job"):
+    with pytest.raises(CheckpointError, match="not the folder of an unfinished job"):
         PartialFolder(tmp_path / "out.npy").manifest()
 
 

@@ -183,3 +183,26 @@ def test_a_corpus_that_points_outside_is_refused(resume, name, kind, value):
     (folder / "corpus.json").write_text(json.dumps({**header, "sha256": find_fingerprint(folder)}))
     with pytest.raises(CheckpointError, match=f"{name}: expected (numbers of its|rising numbers)"):
         EncodedCorpus.open(folder).verify()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"tokens": "many"}, "tokens is 'many': expected a whole number"),
+        ({"dropout": -1}, "dropout is -1: expected a number of 0 or more"),
+        ({"model": []}, "model should be an object"),
+        ({"mode": "books"}, "mode is 'books': use one of"),
+    ],
+)
+def test_settings_that_are_none_are_refused(resume, change, says):
+    path, go_on = resume
+    settings = path.parents[1] / "training.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), **change}))
+    check_refused(go_on, str(settings), says)
+
+
+def test_the_text_that_a_corpus_was_made_from_is_told_as_it_should_be(resume):
+    path, go_on = resume
+    header = path.parents[1] / "corpus" / "corpus.json"
+    header.write_text(json.dumps({**json.loads(header.read_text()), "files": [{"name": 3}]}))
+    check_refused(go_on, str(header), "files[0].name is 3: expected a string")

@@ -12,7 +12,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -22,9 +24,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from elmokit.embed.embedder import Embedder
-from elmokit.errors import InputError, OutputError
+from elmokit.errors import CheckpointError, ConfigError, InputError
 from elmokit.io.atomic import flush_to_disk, replace_file, replace_text
+from elmokit.io.inside import check_entries
+from elmokit.io.text_files import read_json
 from elmokit.text.files import FileIdentity, identify_files
+from elmokit.validation import build_from
 from elmokit.version import find_version
 
 __all__ = ["Part", "PartialFolder", "check_same_job", "make_manifest", "pack_strings"]
@@ -32,7 +37,17 @@ __all__ = ["Part", "PartialFolder", "check_same_job", "make_manifest", "pack_str
 JOB_VERSION = 4  # of the files in the folder of an unfinished job
 MANIFEST = "manifest.json"
 ASSEMBLY = "assembly"
+CHECKSUM_KEY = "crc32"
 METADATA_KEY = "elmokit"  # one key alone: safetensors writes several in any order, and equal parts have equal bytes
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What `manifest.json` holds: `settings` and `input` to be compared, `about` for the metadata of the output."""
+
+    settings: dict[str, Any]
+    input: list[FileIdentity]
+    about: dict[str, str]
 
 
 class Part:
@@ -44,9 +59,12 @@ class Part:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with safe_open(path, framework="pt") as file:
-            self.header: dict[str, Any] = json.loads(file.metadata()[METADATA_KEY])
-            self._names = frozenset(file.keys())
+        try:
+            with safe_open(path, framework="pt") as file:
+                self.header: dict[str, Any] = json.loads((file.metadata() or {})[METADATA_KEY])
+                self._names = frozenset(file.keys())
+        except (SafetensorError, OSError, KeyError, ValueError) as problem:
+            raise self.damage(" ".join(str(problem).split())) from problem
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
@@ -57,6 +75,18 @@ class Part:
             mapped = file.get_tensor(name).numpy()
         mapped.flags.writeable = False
         return mapped
+
+    def verify(self) -> None:
+        """Refuse a part whose arrays are not those that were written."""
+        if find_checksum({name: self.array(name) for name in self._names}) != self.header.get(CHECKSUM_KEY):
+            raise self.damage("its checksum does not fit its numbers")
+
+    def damage(self, reason: str) -> CheckpointError:
+        """What to say of a part that cannot be what was written."""
+        return CheckpointError(
+            f"{self.path}: this part of the unfinished job is damaged ({reason:.200}); start again with --overwrite "
+            "(overwrite=True)"
+        )
 
     def strings(self, name: str) -> list[str]:
         """Packed strings as a list."""
@@ -112,9 +142,10 @@ class PartialFolder:
     def manifest(self) -> dict[str, Any]:
         """What the job was started with."""
         try:
-            return json.loads((self.path / MANIFEST).read_text("utf-8"))
-        except (OSError, ValueError) as problem:
-            raise OutputError(
+            check_entries(self.path)
+            return read_json(self.path / MANIFEST)
+        except (OSError, CheckpointError) as problem:
+            raise CheckpointError(
                 f"{self.path} is not the folder of an unfinished job ({problem}): remove it, or start again with "
                 "--overwrite (overwrite=True)"
             ) from problem
@@ -132,7 +163,8 @@ class PartialFolder:
         """Write one finished part."""
         with replace_file(self._part_path(number)) as temporary:
             try:
-                save_file(arrays, temporary, metadata={METADATA_KEY: json.dumps(header)})
+                about = {**header, CHECKSUM_KEY: find_checksum(arrays)}
+                save_file(arrays, temporary, metadata={METADATA_KEY: json.dumps(about)})
             except SafetensorError as problem:  # such as a full disk
                 raise OSError(str(problem)) from problem
 
@@ -212,20 +244,33 @@ def check_same_job(before: dict[str, Any], now: dict[str, Any], *, folder: Path)
         now: that of the one which resumes it. Its files may have moved: what tells files apart is what they hold.
         folder: where the job lies.
     """
-    old, new = before["settings"], now["settings"]
+    try:
+        started, resumed = build_from(Manifest, before), build_from(Manifest, now)
+    except ConfigError as problem:
+        raise CheckpointError(
+            f"{folder}/{MANIFEST}: {problem}; it is damaged: start again with --overwrite (overwrite=True)"
+        ) from problem
+    old, new = started.settings, resumed.settings
     changes = [f"{name} was {old.get(name)!r}, now {value!r}" for name, value in new.items() if old.get(name) != value]
     if changes:
         raise InputError(
             f"the unfinished job in {folder} was started differently ({'; '.join(changes)}): resume it with the same "
             "settings, or start again with --overwrite (overwrite=True)"
         )
-    files = [[FileIdentity(**file) for file in manifest["input"]] for manifest in (before, now)]
-    for one, other in zip_longest(*files):
+    for one, other in zip_longest(started.input, resumed.input):
         if one is None or other is None or one[1:] != other[1:]:
             raise InputError(
                 f"the input has changed since the job in {folder} was started (then {one or 'no further file'}, now "
                 f"{other or 'no further file'}): give the same input, or start again with --overwrite (overwrite=True)"
             )
+
+
+def find_checksum(arrays: Mapping[str, np.ndarray]) -> int:
+    """CRC-32 of arrays and their names."""
+    checksum = 0
+    for name in sorted(arrays):
+        checksum = zlib.crc32(np.ascontiguousarray(arrays[name]).data, zlib.crc32(name.encode(), checksum))
+    return checksum
 
 
 def pack_strings(name: str, strings: Sequence[str]) -> dict[str, np.ndarray]:

@@ -15,11 +15,14 @@ from dataclasses import dataclass, field, fields
 from itertools import islice
 from typing import Any
 
+from safetensors import SafetensorError
+
 from elmokit.embed.parts import Part
-from elmokit.errors import InputError
+from elmokit.errors import ConfigError, InputError
 from elmokit.text.characters import Scheme
 from elmokit.text.files import Line
 from elmokit.text.segmenters import Segmenter
+from elmokit.validation import Count, build_from
 
 __all__ = ["SEGMENT_WORDS", "Cutter", "Row", "Segment", "skip_finished"]
 
@@ -129,14 +132,41 @@ def skip_finished(lines: Iterator[Line], parts: Iterable[Part]) -> None:
     """Pass over the lines of finished parts; an `InputError` when they are not the lines the parts were made from."""
     first = 0
     for part in parts:
-        expected, digest, count = part.header["num_lines"], hashlib.blake2b(digest_size=16), 0
+        header = _check_part(part)
+        expected, digest, count = header.num_lines, hashlib.blake2b(digest_size=16), 0
         for line in islice(lines, expected):
             digest.update(line.raw + b"\n")
             count += 1
-        grown = part.header["ended"] and next(lines, None) is not None
-        if count < expected or digest.hexdigest() != part.header["digest"] or grown:
+        grown = header.ended and next(lines, None) is not None
+        if count < expected or digest.hexdigest() != header.digest or grown:
             raise InputError(
                 f"the input has changed since the job was started (between lines {first + 1} and {first + expected}, "
                 "or after them): give the same input, or start again with --overwrite (overwrite=True)"
             )
         first += expected
+
+
+@dataclass(frozen=True)
+class _PartHeader:
+    """`Segment.header` as it comes back from a file, and the checksum of the arrays beside it."""
+
+    num_rows: Count
+    num_lines: Count
+    num_words: Count
+    num_cut: Count
+    digest: str
+    ended: bool
+    crc32: Count
+
+
+def _check_part(part: Part) -> _PartHeader:
+    """The header of a finished part that is whole; everything in it is read once."""
+    try:
+        header = build_from(_PartHeader, part.header)
+        lengths = [len(part.array(name)) for name in ("lines", "offsets", "vectors")]
+    except (ConfigError, SafetensorError) as problem:
+        raise part.damage(str(problem)) from problem
+    if lengths != [header.num_rows, header.num_rows + 1, header.num_words]:
+        raise part.damage(f"its arrays have {lengths} entries, which does not fit its header")
+    part.verify()
+    return header

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from elmokit.errors import ConfigError, OutputError
+from elmokit.errors import CheckpointError, ConfigError, OutputError
 from elmokit.io.atomic import replace_text, sweep_partial
 from elmokit.io.text_files import read_json
 from elmokit.pretrain.corpus.encoded import EncodedCorpus
@@ -19,6 +20,7 @@ from elmokit.pretrain.corpus.encoding import encode_corpus
 from elmokit.pretrain.recipes import TrainConfig
 from elmokit.text.files import FileIdentity, find_files, identify_files
 from elmokit.text.segmenters import RuleSegmenter
+from elmokit.validation import build_from
 
 __all__ = [
     "Texts",
@@ -56,7 +58,7 @@ def compare_settings(folder: Path, settings: dict[str, Any], model_folder: Path)
     values = _as_json(settings)
     before: dict[str, Any] = values
     if path.is_file():
-        before = read_json(path)
+        before = _read_settings(path)
     elif model_folder.exists() and (not model_folder.is_dir() or any(model_folder.iterdir())):
         raise OutputError(f"{model_folder} exists and is not of a run of this program: choose another folder")
     changed = {name: values[name] for name in values if name in before and before[name] != values[name]}
@@ -77,6 +79,19 @@ def keep_settings(folder: Path, settings: dict[str, Any]) -> None:
         replace_text(folder / "training.json", json.dumps(_as_json(settings), indent=2) + "\n")
     except OSError as problem:
         raise OutputError(f"{folder} cannot be written: {problem.strerror or problem}") from problem
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    """The settings that a run began with; an older version may not have known all of them."""
+    values = read_json(path)
+    known = {field.name for field in fields(TrainConfig)}
+    try:
+        build_from(TrainConfig, {name: value for name, value in values.items() if name in known})
+    except ConfigError as problem:
+        raise CheckpointError(
+            f"{path}: holds no settings of a training: {problem}; choose another folder, or remove {path.parent}"
+        ) from problem
+    return values
 
 
 def _as_json(settings: dict[str, Any]) -> dict[str, Any]:
@@ -138,19 +153,18 @@ def _check_same_text(corpus: Path, texts: Texts, **settings: str | int) -> None:
         texts: what was given now.
         settings: how it would be encoded now, by the names in its header.
     """
-    header = read_json(corpus / "corpus.json")
-    before = [FileIdentity(**file) for file in header.get("files", [])]
-    now = identify_files(find_files(list(texts)))
+    header = EncodedCorpus.open(corpus)
+    before, now = header.files, identify_files(find_files(list(texts)))
     if len(before) != len(now) or not all(map(_is_same_file, before, now)):
         raise ConfigError(
             f"{corpus} was made from {_list_files(before)}, but now {_list_files(now)} came: a run continues with "
             "the text it began with; name the same files, or another folder for the model"
         )
     for name, value in settings.items():
-        if header.get("settings", {}).get(name, value) != value:
+        if header.settings.get(name, value) != value:
             raise ConfigError(
-                f"{corpus} was encoded with {name} {header['settings'][name]}, but now {value} is asked for: continue "
-                "with the same settings, or choose another folder for the model"
+                f"{corpus} was encoded with {name} {header.settings[name]!s:.60}, but now {value} is asked for: "
+                "continue with the same settings, or choose another folder for the model"
             )
 
 

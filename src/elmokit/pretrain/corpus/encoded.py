@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -30,6 +30,7 @@ import numpy as np
 from elmokit.errors import CheckpointError, ConfigError
 from elmokit.io.inside import check_entries
 from elmokit.io.text_files import read_json, read_words
+from elmokit.text.files import FileIdentity
 from elmokit.validation import Bounds, build_from
 
 __all__ = ["BEGIN_SENTENCE", "END_SENTENCE", "FORMAT_VERSION", "UNKNOWN", "EncodedCorpus", "find_fingerprint"]
@@ -52,6 +53,7 @@ class CorpusHeader:
     coverage: Annotated[float, Bounds(at_least=0, at_most=1)]
     sha256: str
     settings: dict[str, Any]
+    files: list[FileIdentity] = field(default_factory=list)
 
 
 class EncodedCorpus:
@@ -69,6 +71,7 @@ class EncodedCorpus:
         counts_V: (V,) int64, how often each word of the vocabulary occurs.
         fingerprint: SHA-256 of the contents, equal for equal corpora.
         settings: how it was made.
+        files: what it was made from.
     """
 
     def __init__(self, folder: Path, header: CorpusHeader) -> None:
@@ -76,6 +79,7 @@ class EncodedCorpus:
         self.num_tokens, self.num_sentences = header.num_tokens, header.num_sentences
         self.vocabulary_size, self.num_words = header.vocabulary_size, header.num_words
         self.coverage, self.fingerprint, self.settings = header.coverage, header.sha256, header.settings
+        self.files = header.files
         self.tokens = self._map_file("tokens.bin", "<i4", self.num_tokens)
         self.offsets = self._map_file("sentences.bin", "<i8", self.num_sentences + 1)
         self.counts_V = self._map_file("counts.bin", "<i8", self.vocabulary_size)
