@@ -1,6 +1,7 @@
 """The page of commands: what each command's help says, as Markdown that `conf.py` puts into `reference/commands.md`."""
 
 import contextlib
+import inspect
 import io
 import os
 import re
@@ -8,6 +9,8 @@ from typing import NamedTuple
 from unittest import mock
 
 from elmokit.cli import COMMANDS, GROUPS, main
+from elmokit.commands.settings import find_settings, show_value
+from elmokit.tasks import TASKS, find_task
 
 WIDE = "4000"  # columns of a terminal on which no line of a help is wrapped
 
@@ -86,7 +89,31 @@ def describe_commands():
         for box in found.boxes:
             text += [_escape(line) + "\n" for line in box.about]
             text += _describe_options([item for item in box.options.items() if item not in shared])
+        if "--set NAME=VALUE..." in found.options:
+            text += _describe_tasks()
     return "\n".join(text)
+
+
+def _describe_tasks():
+    """What `--set` takes, task by task."""
+    text = []
+    for task in TASKS:
+        text += [f"`--set` for the task `{task}`:", ""]
+        config = find_task(task).Config
+        settings = find_settings(config, leaves_out=("inputs",))
+        told, usual = _read_arguments(config), config()
+        text += _describe_options(
+            (f"{each.name}={each.metavar}", f"{told[each.name]} (default: {show_value(getattr(usual, each.name))})")
+            for each in settings
+        )
+    return text
+
+
+def _read_arguments(kind):
+    """What the docstring of a class says of each argument, without code marks."""
+    _, _, listed = inspect.getdoc(kind).partition("Arguments:\n")
+    found = re.findall(r"^    (\w+): (.*?)(?=^    \w|^\w|\Z)", listed, re.MULTILINE | re.DOTALL)
+    return {name: " ".join(re.sub('[`"]', "", text).split()) for name, text in found}
 
 
 def _describe_options(options):

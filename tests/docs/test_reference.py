@@ -7,14 +7,16 @@ import importlib.util
 import re
 import sys
 from pathlib import Path
-from typing import get_type_hints
+from typing import get_args, get_type_hints
 
 import pytest
 
 import elmokit
 from elmokit.cli import COMMANDS, GROUPS
+from elmokit.commands.settings import find_settings
 from elmokit.commands.task import task_settings
 from elmokit.commands.train import train_settings
+from elmokit.tasks import TASKS, find_task
 
 ROOT = Path(__file__).parents[2]
 KINDS = {(name,): kind for name, kind in COMMANDS.items()} | {
@@ -42,10 +44,12 @@ def sections(reference):
 
 def option_of(kind: type, field: dataclasses.Field) -> str:
     """As it is typed, or what stands for a positional argument."""
-    details = getattr(get_type_hints(kind, include_extras=True)[field.name], "__metadata__", ())
+    hint = get_type_hints(kind, include_extras=True)[field.name]
+    details = getattr(hint, "__metadata__", ())
     told = [detail for detail in details if hasattr(detail, "metavar")]
     if any("POSITIONAL" in repr(detail).upper() for detail in details):
-        return next(detail.metavar for detail in told)
+        choices = "{" + ",".join(map(str, get_args(get_args(hint)[0]))) + "}"
+        return next((detail.metavar for detail in told), choices)
     named = next((detail.name for detail in told if detail.name), None)
     return "--" + (named or field.name.replace("_", "-"))
 
@@ -56,9 +60,9 @@ def test_every_option_of_every_command_is_listed(command, sections):
     listed = " ".join(re.findall(r"^`(.*)`$", section + sections["Every command"], re.MULTILINE))
     wanted = [option_of(KINDS[command], field) for field in dataclasses.fields(KINDS[command])]
     wanted += [setting.option for setting in SETTINGS.get(command, list)()]
-    missing = [option for option in wanted if option not in (*listed.replace(",", "").split(), "--settings")]
+    missing = set(wanted) - {*re.split(r",? +", listed), "--settings"}
     assert not missing
-    assert "\n: \n" not in section.replace("\n: (", ""), "an option without a word"
+    assert not re.findall(r"^: (?:\(.*\))?$", section, re.MULTILINE), "an option without a word"
 
 
 def test_what_is_said_of_options(sections):
@@ -71,6 +75,15 @@ def test_what_is_said_of_options(sections):
     assert "`--quiet`" not in sections["elmo embed"]
     assert "```bash\nelmo embed corpus.txt -o vectors.parquet --model my-model\n```" in sections["elmo embed"]
     assert "with `--resume` continues" in sections["elmo embed"]  # as code: typography would make one dash of two
+
+
+def test_each_task_says_what_it_can_be_told(sections):
+    section = sections["elmo task train"]
+    for task in TASKS:
+        assert f"`--set` for the task `{task}`:" in section
+        for setting in find_settings(find_task(task).Config, leaves_out=("inputs",)):
+            assert f"\n`{setting.name}={setting.metavar}`\n: " in section
+    assert "`hidden=N`\n: width of each direction of the biLSTM. (default: 200)" in section  # of a tagger
 
 
 def test_marks_of_markdown_are_plain_words(reference):
