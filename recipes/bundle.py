@@ -1,9 +1,5 @@
 """A trained model becomes a small folder to ship: rounded weights, int8 output layer, canonical state, facts, a card.
 
-Bytes that the training text hardly has keep embeddings of random size, several times those of the letters, and one such
-byte would drown everything else that a word says: they get the mean embedding of the other bytes that begin a character
-of several bytes. No word without such a byte changes.
-
     python recipes/bundle.py TRAINED FOLDER [--dtype int8] [--mix results.json] [--about about.json] [--card more.md]
 
 `results.json` is what `elmo task train` wrote of a task that learned a mix at its input: it becomes the model's own mix
@@ -23,18 +19,6 @@ from elmokit.io import load, save
 from elmokit.text.scripts import find_scripts
 
 LIMIT = 44e6
-NUM_BYTES, LETTERS, LEADS = 256, range(ord("a"), ord("z") + 1), range(0xC2, 0xF0)
-MUCH_LARGER = 6  # times the size of the letters' embeddings
-
-
-def calm_rare_bytes(table_SE):
-    """The embedding table with the rows of untrained bytes replaced, and how many there were."""
-    sizes_S = table_SE.float().norm(dim=1)
-    is_rare_S = sizes_S > MUCH_LARGER * sizes_S[list(LETTERS)].median()
-    is_rare_S[NUM_BYTES:] = False  # what begins and ends words and sentences is in every text
-    leads = [byte for byte in LEADS if not is_rare_S[byte]]
-    mean_E = table_SE[leads].float().mean(dim=0).to(table_SE.dtype)
-    return torch.where(is_rare_S.unsqueeze(1), mean_E, table_SE), int(is_rare_S.sum())
 
 
 def main():
@@ -62,11 +46,6 @@ def main():
         words = checkpoint.output_words[3:]  # behind <S>, </S>, <UNK>, by falling frequency: Zipf's law
         found = find_scripts(words, (1 / rank for rank in range(1, len(words) + 1)))
         checkpoint.metadata["scripts"] = ", ".join(found)
-    characters = checkpoint.config.characters
-    if characters is not None and characters.scheme == "bytes":
-        table = "encoder.characters.embedding"
-        checkpoint.tensors[table], num_rare = calm_rare_bytes(checkpoint.tensors[table])
-        print(f"{num_rare} bytes are hardly in the training text: they got the mean embedding of others")
     state = Elmo.from_checkpoint(load(asked.trained)).canonical_state
     checkpoint.tensors["canonical.hidden"], checkpoint.tensors["canonical.cell"] = (part[:, :, 0] for part in state)
     save(checkpoint, asked.folder, dtype=asked.dtype, softmax_dtype="int8")

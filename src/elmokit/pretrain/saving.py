@@ -23,11 +23,13 @@ from elmokit.model import Elmo
 from elmokit.pretrain.basis import change_basis
 from elmokit.pretrain.journal import GuardState, MeterState
 from elmokit.pretrain.network import LanguageModelNetwork
+from elmokit.pretrain.rare_bytes import calm_rare_bytes
 from elmokit.validation import Count
 
 __all__ = ["Checkpoints", "TrainingState", "save_model"]
 
 KEPT = 2
+CHARACTERS = "encoder.characters.embedding"
 ADVICE = "remove the file to continue from the checkpoint before it"
 
 
@@ -117,6 +119,9 @@ def save_model(
     states = network.body.state_dict(), network.softmax.state_dict(prefix="softmax.")
     body, output = ({name: value.detach().float().cpu() for name, value in state.items()} for state in states)
     tensors, softmax = change_basis(network.config.lstm, body, output)
+    characters = network.config.characters
+    if characters is not None and characters.scheme == "bytes":
+        tensors[CHARACTERS] = calm_rare_bytes(tensors[CHARACTERS])
     checkpoint = io.Checkpoint(network.config, tensors, metadata=dict(facts), **scheme_parts)
     state = Elmo.from_checkpoint(checkpoint).canonical_state
     tensors["canonical.hidden"], tensors["canonical.cell"] = state.hidden[:, :, 0], state.cell[:, :, 0]
