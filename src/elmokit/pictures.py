@@ -133,9 +133,8 @@ def _write_svg(figure: Figure) -> str:
         for what in ("fill", "stroke")
         if f"{what}: {light}" in text
     )
-    fonts = f"text{{font-family: {FONT}, Verdana, sans-serif; white-space: pre}}"
-    style = f"{MATPLOTLIBS_STYLE} {fonts} @media (prefers-color-scheme: dark) {{{dark}}}"
-    return text.replace(MATPLOTLIBS_STYLE, style).replace(f"; font-family: {FONT}", "")
+    style = f"{MATPLOTLIBS_STYLE} text{{white-space: pre}} @media (prefers-color-scheme: dark) {{{dark}}}"
+    return text.replace(MATPLOTLIBS_STYLE, style).replace(FONT, f"{FONT}, Verdana, sans-serif")
 
 
 def wrap(text: str, width: float, *, size: float, indent: str = "") -> list[str]:
