@@ -22,6 +22,7 @@ import tyro
 
 from elmokit.commands import COMMANDS, GROUPS
 from elmokit.commands.base import Command, warn
+from elmokit.commands.completion import list_options
 from elmokit.commands.embed import Embed
 from elmokit.commands.train import Train
 from elmokit.devices import is_out_of_memory
@@ -112,7 +113,7 @@ def _parse_one_of(commands: dict[str, type[Command]], arguments: Sequence[str], 
     except SystemExit as stop:
         if not stop.code:
             return 0  # --help was asked for and printed
-        line = _one_line(complaint.getvalue())
+        line = _find_unknown_option(rest, commands[name]) or _one_line(complaint.getvalue())
         warn(f"{line}{'' if line.endswith('?') else ';'} see {program} {name} --help")
         return BAD_INPUT
 
@@ -170,6 +171,14 @@ def _in_options(text: str, command: Command) -> str:
     return text.strip()
 
 
+def _find_unknown_option(arguments: Sequence[str], kind: type[Command]) -> str | None:
+    """A complaint about a mistyped option, which tyro mentions only when nothing else is wrong."""
+    known = [flag for option in list_options(kind) for flag in option.flags]
+    given = (argument.partition("=")[0] for argument in arguments if re.match(r"--[a-z]", argument))
+    unknown = next((option for option in given if option.replace("_", "-") not in known), None)
+    return None if unknown is None else f"there is no option {unknown}{suggest(unknown, known)}"
+
+
 def _one_line(box: str) -> str:
     """The box that tyro draws around a complaint about arguments, as one sentence in our words."""
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip("│| ") for line in box.splitlines()]
@@ -177,11 +186,16 @@ def _one_line(box: str) -> str:
     text = " ".join(line for line in lines[1:] if line and not re.fullmatch(r"[-─╭╮╰╯+]+", line))
     if found := re.search(r"Unrecognized options: (.*?)(?= For full| Perhaps| Arguments similar|$)", text):
         given = found[1].split(", ")
-        unknown = next((word for word in given if word.startswith("-")), given[0])
-        near = re.search(rf"(?:Perhaps you meant:|Arguments similar to {re.escape(unknown)}:)\s+(--[\w.-]+)", text)
-        if not unknown.startswith("-"):
-            return f"{unknown!r} is one argument too many: put text with spaces in quotes"
-        return f"there is no option {unknown}" + (f"; did you mean {near[1]}?" if near else "")
+        unknown = next((word for word in given if word.startswith("-")), None)
+        if unknown is None:
+            return f"{given[0]!r} is one argument too many: put text with spaces in quotes"
+        return f"there is no option {unknown}"
+    if found := re.search(r"Missing from .*?: (.*) \(required\)", text):
+        missing = re.findall(r"((?:-\w \S+, )?(?:--[\w.-]+ )?\S+) (.*?)(?: \(required\) |$)", found[1])
+        told = f": {missing[0][1].rstrip('.')}" if len(missing) == 1 else ""
+        return f"missing {', '.join(name for name, _ in missing)}{told}"
+    if found := re.search(r"Missing value for argument '(.*?)'", text):
+        return f"{found[1]} needs a value"
     if found := re.search(r"invalid choice '(.*?)' for argument '(.*?)'\. Expected one of \((.*?)\)", text):
         known = [name for name in sorted(re.findall(r"'(.*?)'", found[3])) if name != "None"]
         return f"{found[2]} is {found[1]!r}: use one of {', '.join(known)}{suggest(found[1], known)}"

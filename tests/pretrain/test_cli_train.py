@@ -94,7 +94,7 @@ def test_a_vocabulary_that_has_less_than_half_of_a_text_is_said(texts, tmp_path,
     ("arguments", "code", "complaint"),
     [
         (["--recipe", "huge"], 2, "use one of tiny_cpu, small"),
-        (["--dropout", "lots"], 2, "--dropout is 'lots': expected X"),
+        (["--dropout", "lots"], 2, "--dropout is 'lots': expected a number"),
         (["--tokens", "1.5"], 2, "--tokens is '1.5': expected a whole number"),
         (["--mode", "books"], 2, "use one of sentences, streams"),
         (["--lstm.cell-dim", "0"], 2, "lstm.cell_dim is 0"),

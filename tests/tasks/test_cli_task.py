@@ -78,7 +78,7 @@ BAD = [
     (["--train", "same"], 2, r"same: expected at least two labels to tell apart, found \['O'\]"),
     (["--device", "moon"], 2, "cannot compute on the device 'moon'"),
     (["--set", "colour=red"], 2, "the task tag can be told column=TEXT, hidden=N"),
-    (["--set", "hidden=many"], 2, "--hidden is 'many': expected N"),
+    (["--set", "hidden=many"], 2, "--hidden is 'many': expected a whole number"),
     (["--epochs", "0"], 2, "epochs is 0"),
     (["--elmo-at", "side"], 2, "--elmo-at is 'side': use one of none, input, output, both"),
     (["--elmo", "nowhere"], 2, "nowhere"),

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from elmokit.errors import OutputError
+from elmokit.errors import InputError, OutputError
 
 __all__ = [
     "DEFAULT_MODEL",
@@ -92,6 +92,8 @@ def read_texts(texts: Sequence[str]) -> list[str]:
 
     reader = LineReader(["-"] * texts.count("-"), longest=LONGEST_SENTENCE)
     lines = [line.text() for line in reader if line.raw.strip()]
+    if not lines:
+        raise InputError("expected text on standard input, found none: one sentence per line")
     place = texts.index("-")
     return [*texts[:place], *lines, *texts[place + 1 :]]
 

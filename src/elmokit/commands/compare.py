@@ -141,7 +141,8 @@ def _explain_too_few(word: str, uses: Sequence[Use], sentences: Sequence[Sequenc
     found = list(dict.fromkeys(word for sentence in missing for word in sentence))
     near = get_close_matches(word.casefold(), {other.casefold(): other for other in found}, n=2)
     advice = f'did you mean "{"|".join([word, *near])}"?' if near else "give sentences that contain it as a word"
-    shown = f" (the words of the others are: {' '.join(found[:40])}{' …' if len(found) > 40 else ''})" if found else ""
+    whose = "the words of the others" if uses else "the words there"
+    shown = f" ({whose} are: {' '.join(found[:40])}{' …' if len(found) > 40 else ''})" if found else ""
     return f"{told}{shown}: {advice}"
 
 

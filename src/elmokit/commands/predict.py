@@ -33,9 +33,14 @@ class Predict(Command):
     Example: elmo predict "She sat by the river bank." --substitutes bank --model my-model
     """
 
-    text: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TEXT")]
-    """The beginning of a sentence (with --backward its end, with --substitutes all of it), in quotes; - takes each line
-    of standard input."""
+    text: Annotated[
+        tyro.conf.Positional[str],
+        tyro.conf.arg(
+            metavar="TEXT",
+            help="The beginning of a sentence (with --backward its end, with --substitutes all of it), in quotes; - "
+            "takes each line of standard input.",
+        ),
+    ]
     model: Model = DEFAULT_MODEL
     top: Annotated[int, tyro.conf.arg(metavar="N")] = 5
     """How many words to show."""

@@ -132,7 +132,8 @@ def read_value(setting: Setting, text: str) -> Any:  # noqa: ANN401
             if value == int(value):
                 return int(value)
             raise ConfigError(f"{setting.option} is {text!r}: expected a whole number")
-    raise ConfigError(f"{setting.option} is {text!r}: expected {setting.metavar}")
+    expected = {int: "a whole number", float: "a number", bool: "yes or no"}.get(setting.type, setting.metavar)
+    raise ConfigError(f"{setting.option} is {text!r}: expected {expected}{' or none' if setting.is_optional else ''}")
 
 
 def show_value(value: Any) -> str:  # noqa: ANN401

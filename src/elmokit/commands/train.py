@@ -86,7 +86,7 @@ class Train(Command):
     """A model to continue from, of any family; its sizes are kept, and its output layer where words are shared."""
     vectors: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """Word vectors (GloVe or word2vec text, packed or not) for the table of a model of words to begin with."""
-    held_out: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEXT...")] = ()
+    held_out: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEXT...", help_behavior_hint="(default: none)")] = ()
     """Text that is never trained on: its perplexity tells how well the model predicts what it has not seen."""
     tokenised: bool = False
     """Each line is one sentence whose words stand between spaces; take them as they are."""

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from elmokit import io
 from elmokit.devices import find_device, move_to_device
-from elmokit.errors import CheckpointError, InputError
+from elmokit.errors import CheckpointError, InputError, suggest
 from elmokit.language_model.scores import Perplexity, Score, ScoredWord, Tally, count_bytes
 from elmokit.model import Elmo
 from elmokit.nn.bilm import BilmState, Reading
@@ -309,5 +309,7 @@ def find_places(word: str, words: Sequence[str]) -> list[int]:
     places = [place for place, other in enumerate(words) if other == word]
     places = places or [place for place, other in enumerate(words) if other.casefold() == word.casefold()]
     if not places:
-        raise InputError(f"expected {word!r} in the sentence, found only the words: {' '.join(words)}")
+        raise InputError(
+            f"expected {word!r} in the sentence, found only the words: {' '.join(words)}{suggest(word, words)}"
+        )
     return places
