@@ -21,10 +21,11 @@ from collections.abc import Sequence
 import tyro
 
 from elmokit.commands import COMMANDS, GROUPS
-from elmokit.commands.base import Command, warn
+from elmokit.commands.base import Command, Computation, warn
 from elmokit.commands.completion import list_options
 from elmokit.commands.embed import Embed
 from elmokit.commands.train import Train
+from elmokit.cores import use_threads
 from elmokit.devices import is_out_of_memory
 from elmokit.errors import BusyError, ElmoError, suggest
 from elmokit.waits import show_waits, show_warnings
@@ -132,6 +133,8 @@ def _read_docstring(kind: type[Command]) -> str | None:
 def _run(command: Command) -> int:
     try:
         with show_waits(is_quiet=command.quiet), show_warnings(is_quiet=command.quiet):
+            if isinstance(command, Computation):
+                use_threads(command.threads)
             command.run()
         sys.stdout.flush()
         return 0

@@ -1,11 +1,10 @@
-"""The machine: which device to compute on, how arrays get there, its cores, and whether its memory ran out.
+"""The machine: which device to compute on, how arrays get there, and whether its memory ran out.
 
-Nothing here imports torch before it is needed: worker processes that only split text ask for the number of cores.
+Nothing here imports torch before it is needed: a command asks about memory without it.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["count_cores", "find_device", "is_out_of_memory", "move_to_device"]
+__all__ = ["find_device", "is_out_of_memory", "move_to_device"]
 
 # CUDA raises an error of its own; on a CPU torch raises a plain RuntimeError whose wording differs between systems.
 _OUT_OF_MEMORY = re.compile(r"out of memory|not enough memory|can't allocate memory", re.IGNORECASE)
@@ -56,11 +55,6 @@ def move_to_device(numbers: np.ndarray | Tensor, device: torch.device) -> Tensor
     if device.type != "cuda" or tensor.is_cuda:
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
-
-
-def count_cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def is_out_of_memory(problem: BaseException) -> bool:

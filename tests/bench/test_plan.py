@@ -10,7 +10,7 @@ from elmokit.bench.machine import command_of, machine_facts
 from elmokit.bench.plan import PEERS, Plan, find_peers
 from elmokit.cli import parse_arguments
 from elmokit.commands.bench import Bench
-from elmokit.devices import count_cores
+from elmokit.cores import count_cores, count_threads
 from elmokit.errors import InputError
 
 
@@ -67,7 +67,7 @@ def test_options_become_a_plan(tmp_path):
     plan = options.plan()
     assert (plan.sizes, plan.compares, plan.grows, plan.peers) == (("tiny",), False, True, ())
     assert plan.runs < 3
-    assert plan.threads == count_cores()
+    assert plan.threads == count_threads()
     assert options.output is None
     assert Bench(runs=3).plan().batch_sizes == (1, 32, 128)
 

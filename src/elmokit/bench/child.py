@@ -14,13 +14,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from elmokit.devices import count_cores
+from elmokit.cores import count_cores, thread_settings
 from elmokit.errors import ElmoError
 
 __all__ = ["Child", "PeerError"]
 
 ADAPTERS = Path(__file__).parent / "adapters"
-THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 LAST_LINES = 3
 
 
@@ -85,8 +84,10 @@ class Child:
 
 
 def _environment(threads: int, *, is_ours: bool) -> dict[str, str]:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment |= dict.fromkeys(THREAD_SETTINGS, str(threads))
+    # `elmo` has its own threads sleep while they wait. Contestants are called from Python, where nobody says that.
+    left_out = ("PYTHONPATH", "OMP_WAIT_POLICY")
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
+    environment |= thread_settings(threads)
     if is_ours:
         ours = str(Path(__file__).parents[2])
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [ours, os.environ.get("PYTHONPATH")]))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from elmokit.bench.child import Child
 from elmokit.bench.plan import Plan
 from elmokit.bench.texts import Text, distinct_words
-from elmokit.devices import count_cores
+from elmokit.cores import count_cores
 from elmokit.pictures import BLUE, draw_picture, draw_title, wrap
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from elmokit.bench.plan import Plan
-from elmokit.devices import count_cores
+from elmokit.cores import count_cores
 
 __all__ = ["command_of", "machine_facts"]
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from elmokit.devices import count_cores
+from elmokit.cores import count_cores
 from elmokit.errors import InputError
 
 __all__ = ["PEERS", "Peer", "Plan", "find_peers"]

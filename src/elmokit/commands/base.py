@@ -18,6 +18,7 @@ __all__ = [
     "DEFAULT_MODEL",
     "MODEL_HELP",
     "Command",
+    "Computation",
     "Device",
     "File",
     "MaybeFile",
@@ -72,6 +73,16 @@ class Command(ABC):
         """Write one line of advice to standard error, unless the user wants none."""
         if not self.quiet:
             warn(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Computation(Command):
+    """A subcommand that computes with a model."""
+
+    threads: Annotated[
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: OMP_NUM_THREADS, or all of them)")
+    ] = None
+    """Cores to compute with, of those that this process may use."""
 
 
 def say(text: str = "") -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from elmokit.commands.base import Command, say
+from elmokit.commands.base import Computation, say
 from elmokit.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ __all__ = ["Bench"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bench(Command):
+class Bench(Computation):
     """Measure elmokit beside every peer that is installed, as ratios, and how its cost grows.
 
     Contestants take turns on the same text, which none of them has seen; beside them stand floors, computed from the
@@ -42,8 +42,6 @@ class Bench(Command):
     """Sentences per call."""
     runs: Annotated[int, tyro.conf.arg(metavar="N")] = 5
     """Turns that each contestant takes; medians are shown."""
-    threads: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all cores)")] = None
-    """Cores that a contestant may use."""
     parts: Annotated[tuple[Literal["table", "growth"], ...], tyro.conf.arg(help_behavior_hint="(default: both)")] = ()
     """What to measure on a CPU: 'table' against peers, 'growth' of the cost."""
     quick: bool = False
@@ -80,7 +78,7 @@ class Bench(Command):
     def plan(self) -> Plan:
         """What is measured on a CPU."""
         from elmokit.bench.plan import Plan, find_peers
-        from elmokit.devices import count_cores
+        from elmokit.cores import count_threads
 
         parts = self.parts or ("table", "growth")
         plan = Plan(
@@ -90,7 +88,7 @@ class Bench(Command):
             weights=tuple(map(_read_weights, self.weights)),
             batch_sizes=self.batch_sizes,
             runs=self.runs,
-            threads=count_cores() if self.threads is None else self.threads,
+            threads=self.threads or count_threads(),
             compares="table" in parts,
             grows="growth" in parts,
         )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, Model, read_texts, say
+from elmokit.commands.base import DEFAULT_MODEL, Computation, Model, read_texts, say
 from elmokit.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Use(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compare(Command):
+class Compare(Computation):
     """Show how alike one word is across sentences, layer by layer.
 
     For each pair of uses and each layer of the model the table gives the cosine similarity of the word's two vectors:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, Device, Model, Precision, check_output, say
+from elmokit.commands.base import DEFAULT_MODEL, Computation, Device, Model, Precision, check_output, say
 from elmokit.errors import InputError, OutputError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ SUFFIXES = (".parquet", ".hdf5", ".h5", ".npy", ".jsonl")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Embed(Command):
+class Embed(Computation):
     """Turn files of text into files of word vectors.
 
     Each line of the input is one sentence and becomes one row of the output; blank lines are kept as empty rows.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, Model, say
+from elmokit.commands.base import DEFAULT_MODEL, Computation, Model, say
 
 if TYPE_CHECKING:
     from elmokit.language_model.scores import Perplexity
@@ -28,7 +28,7 @@ MOST_UNKNOWN = 0.5  # of the words: beyond it a perplexity says little
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate(Command):
+class Evaluate(Computation):
     """Measure how well a model predicts a text: its perplexity, forward, backward and mean.
 
     All files count as one text. Probabilities are over the model's whole vocabulary; a word outside it is scored as

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, Model, read_texts, say
+from elmokit.commands.base import DEFAULT_MODEL, Computation, Model, read_texts, say
 from elmokit.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ EXPLAINED = {"</S>": "</S>  (the sentence ends)", "<S>": "<S>  (the sentence beg
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predict(Command):
+class Predict(Computation):
     """Show which words a model expects after a text, before it, or in the place of one of its words.
 
     Probabilities are those among the words of the model's vocabulary.

@@ -19,7 +19,17 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias, TypeVar
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, File, MaybeFile, Model, Precision, check_output, say
+from elmokit.commands.base import (
+    DEFAULT_MODEL,
+    Command,
+    Computation,
+    File,
+    MaybeFile,
+    Model,
+    Precision,
+    check_output,
+    say,
+)
 
 if TYPE_CHECKING:
     from elmokit.embed.embedder import Embedder
@@ -49,7 +59,7 @@ Prepared: TypeAlias = "tuple[Sequence[Sequence[str]], Callable[..., Report], lis
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Reporting(Command):
+class _Reporting(Computation):
     """A probe whose result is a table."""
 
     INPUTS: ClassVar[tuple[str, ...]] = ()  # options that name files, looked for before torch is imported
@@ -329,7 +339,7 @@ class Weights(_Reporting):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Words(Command):
+class Words(Computation):
     """Show the words nearest to a word: by spelling alone, or, with a text, by each layer in its sentence.
 
     By spelling, the words of the model's vocabulary are searched by the layer that sees no context; words that training

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, Device, File, MaybeFile, say
+from elmokit.commands.base import DEFAULT_MODEL, Command, Computation, Device, File, MaybeFile, say
 from elmokit.commands.settings import Setting, find_settings, make_options, replace_fields, show_value
 from elmokit.errors import ConfigError, InputError
 from elmokit.tasks import TASKS, find_task
@@ -93,7 +93,7 @@ def _hint(setting: Setting) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskTrain(Command):
+class TaskTrain(Computation):
     """Train a task model on labelled files.
 
     Layers of a frozen ELMo model are computed once per sentence and kept, so an epoch costs only the task's own layers.
@@ -161,7 +161,7 @@ class TaskTrain(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskEvaluate(Command):
+class TaskEvaluate(Computation):
     """Score a task model on a labelled file, by the rules of the field.
 
     Example: elmo task evaluate names test.conll
@@ -205,7 +205,7 @@ class TaskEvaluate(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskPredict(Command):
+class TaskPredict(Computation):
     """Show what a task model says of your own text.
 
     A task over one sentence takes each text by itself; one over two (infer, answer) takes them in pairs, and a file

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from elmokit.commands.base import Command, Device
+from elmokit.commands.base import Command, Computation, Device
 from elmokit.commands.settings import Setting, find_settings, make_options, replace_fields, show_value
 from elmokit.config import CharConfig, LstmConfig
 from elmokit.pretrain.recipes import RECIPES, TrainConfig, recipe_named
@@ -62,7 +62,7 @@ def _options_with(recipe: str) -> Any:  # noqa: ANN401
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train(Command):
+class Train(Computation):
     """Train a model on text, from nothing to a folder that every other command takes.
 
     The text is split into sentences and words, encoded once, and read as often as --tokens asks. The model appears in
@@ -96,7 +96,7 @@ class Train(Command):
         None
     )
     """Stop with a checkpoint after so many minutes; the same command continues."""
-    workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all cores)")] = None
+    workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: like --threads)")] = None
     """Processes that split the text into words."""
     device: Device = None
     tensorboard: bool = False

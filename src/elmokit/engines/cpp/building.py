@@ -27,6 +27,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from elmokit.cores import count_threads
 from elmokit.waits import WAITS
 
 __all__ = ["FOLDER_VARIABLE", "library", "why_no_library"]
@@ -220,7 +221,7 @@ def _processor() -> str:
 def _compile(compiler: str, sources: list[Path], new: Path) -> None:
     objects = [str(new.with_name(f"{source.stem}.o")) for source in sources]
     commands = [["-c", str(source), "-o", made] for source, made in zip(sources, objects, strict=True)]
-    with ThreadPoolExecutor() as threads:
+    with ThreadPoolExecutor(count_threads()) as threads:
         list(threads.map(lambda command: _run(compiler, *FLAGS, *command), commands))
     _run(compiler, *FLAGS, "-shared", *objects, "-o", str(new))
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from elmokit.devices import count_cores
+from elmokit.cores import count_cores
 
 __all__ = ["num_threads", "torch_alone"]
 

@@ -21,7 +21,7 @@ from typing import IO
 import numpy as np
 from tqdm import tqdm
 
-from elmokit.devices import count_cores
+from elmokit.cores import count_threads
 from elmokit.errors import ConfigError, InputError
 from elmokit.io.atomic import new_folder
 from elmokit.pretrain.corpus.counting import SPECIAL_WORDS, TABLE_WORDS, SortedRun, WordCounter, find_most_frequent
@@ -71,7 +71,7 @@ def encode_corpus(
         tokenised: the text has one sentence per line, words between spaces; nothing is segmented.
         segmenter: of raw text, whose lines are paragraphs; the default rules unless given. Must be picklable.
         max_sentence_words: a longer sentence is cut into pieces of so many words.
-        workers: processes that segment; as many as there are cores unless given, 1 for none but this one.
+        workers: processes that segment; as many as threads compute unless given, 1 for none but this one.
         progress: show a progress bar on a terminal.
         table_words: words in memory while counting; a smaller table needs less memory and more time.
     """
@@ -130,7 +130,7 @@ def _write_provisional(
     """Write the tokens of all text as the counter numbers them, and where sentences begin; their numbers come back."""
     size = measure_files(files)
     if workers is None:
-        workers = count_cores() if size is None else min(count_cores(), size // BLOCK_BYTES + 1)
+        workers = count_threads() if size is None else min(count_threads(), size // BLOCK_BYTES + 1)
     num_tokens = num_sentences = 0
     with (
         (folder / "tokens.bin").open("wb") as tokens,

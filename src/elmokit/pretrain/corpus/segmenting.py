@@ -1,4 +1,4 @@
-"""Blocks of text → numbered words, in as many processes as there are cores.
+"""Blocks of text → numbered words, in several processes.
 
 `TextBlock`s arrive; for each, in the same order, a `SegmentedBlock` leaves: its distinct words once, and its text as
 numbers into them. That is a fifth of the text, so the process that gathers the results has little to do.
@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from elmokit.cores import thread_settings
 from elmokit.errors import InputError
 from elmokit.text.files import TextBlock, explain_encoding
 from elmokit.text.segmenters import Segmenter
@@ -197,8 +198,9 @@ class _Processes:
 
     def _start(self) -> subprocess.Popen[bytes]:
         code = f"import sys; sys.path[:] = {sys.path!r}; from elmokit.pretrain.corpus.segmenting import serve; serve()"
+        alone = {**os.environ, **thread_settings(1)}  # the processes are many already, whatever a segmenter calls
         process = subprocess.Popen(
-            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=-1
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=-1, env=alone
         )
         self._all.append(process)
         assert process.stdin is not None
