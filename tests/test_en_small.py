@@ -37,22 +37,23 @@ def test_it_brings_all_that_can_be_asked_for():
     assert all(words in card for words in ("CC BY-SA", "Project Gutenberg", "elmo train", "curve.svg", "## Limits"))
 
 
-def test_like_senses_are_nearer(embedder):
+@pytest.mark.parametrize(("layers", "least"), [("top", 0.80), ("average", 0.79)])
+def test_like_senses_are_nearer(embedder, layers, least):
     right = total = 0
     for word, senses in json.loads(HOMOGRAPHS.read_text(encoding="utf-8")).items():
-        both = [_vectors(embedder, word, sentences) for sentences in senses]
+        both = [_vectors(embedder, word, sentences, layers) for sentences in senses]
         for own_3D, other_3D in (both, both[::-1]):
             for anchor, same in itertools.permutations(range(len(own_3D)), 2):
                 near = own_3D[anchor] @ own_3D[same]
                 right += int((near > other_3D @ own_3D[anchor]).sum())
                 total += len(other_3D)
     assert total == 14 * 36
-    assert right / total >= 0.80  # the card says 82 %; chance is 50 %
+    assert right / total >= least  # the card says 82.1 % and 81.5 %; chance is 50 %
 
 
-def _vectors(embedder, word, sentences):
+def _vectors(embedder, word, sentences, layers):
     words = [sentence.split() for sentence in sentences]
-    layers = embedder.embed(words, layers="top")
+    layers = embedder.embed(words, layers=layers)
     places = [[other.lower() for other in sentence].index(word) for sentence in words]
     vectors_3D = np.stack([layer_WD[place] for layer_WD, place in zip(layers, places, strict=True)])
     return vectors_3D / np.linalg.norm(vectors_3D, axis=1, keepdims=True)

@@ -71,6 +71,11 @@ def test_random_bytes_keep_a_vector_within_bounds(embedder):
     assert (_measure_layers(embedder, words).max(axis=1) < LONGEST_AT_RANDOM * _find_common_length(embedder)).all()
 
 
+def test_no_layer_drowns_the_others_in_their_average(embedder):
+    lengths_L = _find_common_length(embedder)
+    assert lengths_L.max() < 4 * lengths_L.min()
+
+
 def test_an_emoji_does_not_decide_what_a_sentence_is_about(embedder):
     film, stocks = ALIKE[load(embedder.source).metadata["language"]]
     film, stocks, plain = embedder.encode(

@@ -26,7 +26,7 @@ from elmokit.text.files import LineReader
 from elmokit.text.labelled import Problems
 from elmokit.text.segmenters import words
 
-__all__ = ["POOLINGS", "RatedSentences", "probe_sentences", "read_rated_sentences"]
+__all__ = ["POOLINGS", "PooledSource", "RatedSentences", "probe_sentences", "read_rated_sentences"]
 
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 HEADERS = (
@@ -92,7 +92,7 @@ def probe_sentences(sources: Sequence[VectorSource], sets: dict[str, list[RatedS
     )
     sentences = [sentence for pairs in sets.values() for pair in pairs for sentence in (pair.first, pair.second)]
     spans = span_every_word([POOLINGS] * len(sentences))
-    pooled = [_PooledSource(source) for source in sources]
+    pooled = [PooledSource(source) for source in sources]
     for _, row, (vectors_ND,) in each_mix(pooled, [(sentences, spans)], folder=folder):
         vectors_N2KD = vectors_ND.reshape(-1, 2, len(POOLINGS), vectors_ND.shape[-1])
         cosines_KN = pair_cosines(vectors_N2KD[:, 0], vectors_N2KD[:, 1]).T
@@ -106,7 +106,7 @@ def probe_sentences(sources: Sequence[VectorSource], sets: dict[str, list[RatedS
     return report
 
 
-class _PooledSource(VectorSource):
+class PooledSource(VectorSource):
     """Another source's mixes, with one vector per sentence and way of pooling in place of one per word.
 
     Layers are mixed first and pooled then, as `Embedder.encode` does: the maximum of a sum is no sum of maxima.
