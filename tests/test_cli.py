@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -374,3 +375,46 @@ def test_a_reader_that_has_gone_is_no_error(monkeypatch):
     monkeypatch.setattr("elmokit.cli.tyro.cli", gone)
     monkeypatch.setattr("elmokit.cli.os.dup2", lambda *_: None)
     assert main(["train", "--help"]) == 141
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a disk that is always full")
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        ("--help >/dev/full", 1, "elmo: standard output cannot be written: No space left on device\n"),
+        ("embed --help >/dev/full", 1, "elmo: standard output cannot be written: No space left on device\n"),
+        ("--version >/dev/full 2>/dev/full", 1, ""),
+        ("--help >&-", 0, ""),
+        ("embed --help >&- 2>&-", 0, ""),
+        ("embed - -o out.jsonl <&-", 2, "elmo: standard input is closed: name a file, or give it some text\n"),
+        ("embed in.txt -o - >&-", 1, "elmo: standard output is closed, and --output - writes there: name a file\n"),
+    ],
+)
+def test_a_full_or_closed_standard_stream_is_no_traceback(arguments, code, told, tmp_path):
+    (tmp_path / "in.txt").write_text("a line\n")
+    command = f"{sys.executable} -m elmokit {arguments}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert (done.returncode, done.stderr) == (code, told)
+
+
+def test_results_on_a_full_disk_are_one_line(capsys, monkeypatch):
+    def full(_):
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(sys.stdout, "write", full)
+    assert main(["info", "en-small"]) == 1
+    assert capsys.readouterr().err == "elmo: standard output cannot be written: No space left on device\n"
+
+
+def test_what_a_terminal_would_obey_is_escaped_there_and_nowhere_else(capsys, monkeypatch, random_model):
+    arguments = ["compare", "bank", "a bank\x1b[2J", "the bank \x9b31m .", "--model", str(random_model)]
+    assert main(arguments) == 0
+    assert "\x1b [ 2J" in capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert "\\x1b [ 2J\n" in shown and "\\x9b 31m" in shown
+    assert not set(shown) & set("\x1b\x9b")
+    assert main(["info", "no\x1bmodel"]) == 2
+    assert "no\\x1bmodel" in capsys.readouterr().err

@@ -64,13 +64,34 @@ def main(argv: Sequence[str] | None = None) -> int:
         elmo 0.1.0
         0
     """
+    _fill_closed_streams()
+    code = 0
     try:
-        return _main(list(sys.argv[1:] if argv is None else argv))
-    except BrokenPipeError:
-        # The reader (`| head`) has gone: that is its right. Python would complain once more when it flushes at exit.
+        code = _main(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return code
+    except OSError as problem:
+        # Python would complain once more when it flushes at exit.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+        if isinstance(problem, BrokenPipeError):
+            return BROKEN_PIPE  # the reader (`| head`) has gone: that is its right
+        if not code:
+            warn(f"standard output cannot be written: {problem.strerror or problem}")
+        return FAILURE
+
+
+def _fill_closed_streams() -> None:
+    """Put the null device where a standard stream is closed; else the next file that is opened would take its place."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the least number that is free
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def _main(arguments: list[str]) -> int:
@@ -136,7 +157,6 @@ def _run(command: Command) -> int:
             if isinstance(command, Computation):
                 use_threads(command.threads)
             command.run()
-        sys.stdout.flush()
         return 0
     except BrokenPipeError:
         raise

@@ -50,6 +50,11 @@ def test_train_evaluate_predict(desk, capsys, monkeypatch, random_model):
 
     assert main(["task", "predict", "names", "Ann Lee went to Rome"]) == 0
     assert capsys.readouterr().out == "[Ann Lee PER] went to [Rome LOC]\n"
+    with monkeypatch.context() as patch:  # a word, as a label, may come from anybody
+        patch.setattr(sys.stdout, "isatty", lambda: True)
+        assert main(["task", "predict", "names", "Ann Lee\x1b[8m went to Rome", "--tokenised"]) == 0
+        shown = capsys.readouterr().out
+        assert "Lee\\x1b[8m" in shown and "\x1b" not in shown
     for minus in (["--file", "-"], ["-"]):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Ann Lee went to Rome\n\n")))
         assert main(["task", "predict", "names", *minus, "--tokenised", "--json"]) == 0

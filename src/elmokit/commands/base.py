@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
@@ -24,13 +24,14 @@ __all__ = [
     "MaybeFile",
     "Model",
     "Precision",
-    "check_output",
+    "escape_controls",
     "read_texts",
     "say",
     "warn",
 ]
 
 DEFAULT_MODEL = "en-small"
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tabs and line ends
 
 MODEL_HELP = "The model: its name (see elmo info), a folder, a .zip file, or a hub id such as 'someone/their-elmo'."
 Model = Annotated[str, tyro.conf.arg(metavar="SOURCE", help=MODEL_HELP)]
@@ -87,12 +88,28 @@ class Computation(Command):
 
 def say(text: str = "") -> None:
     """Write one line of the result to standard output."""
-    sys.stdout.write(text + "\n")
+    try:
+        sys.stdout.write((escape_controls(text) if sys.stdout.isatty() else text) + "\n")
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        raise OutputError(f"standard output cannot be written: {problem.strerror or problem}") from problem
 
 
 def warn(text: str) -> None:
     """Write one line of advice to standard error, where it cannot mix with results."""
-    sys.stderr.write(f"elmo: {text}\n")
+    with suppress(OSError):  # a full disk takes no complaint either
+        sys.stderr.write(f"elmo: {escape_controls(text) if sys.stderr.isatty() else text}\n")
+
+
+def escape_controls(text: str) -> str:
+    r"""Text without power over a terminal: what labels and words hold may come from anywhere.
+
+    Example:
+        >>> escape_controls("\tred\x1b[31m\n")
+        '\tred\\x1b[31m\n'
+    """
+    return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def read_texts(texts: Sequence[str]) -> list[str]:
@@ -107,12 +124,3 @@ def read_texts(texts: Sequence[str]) -> list[str]:
         raise InputError("expected text on standard input, found none: one sentence per line")
     place = texts.index("-")
     return [*texts[:place], *lines, *texts[place + 1 :]]
-
-
-def check_output(path: Path) -> None:
-    """Refuse a file that could not be written, before torch is imported."""
-    if path.is_dir() or not path.parent.is_dir():
-        what = f"{path} is a folder" if path.is_dir() else f"the folder {path.parent} does not exist"
-        raise OutputError(f"cannot write {path}: {what}; name a file in a folder that exists")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise OutputError(f"cannot write {path}: Permission denied; choose another place")

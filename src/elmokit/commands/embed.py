@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Computation, Device, Model, Precision, check_output, say
+from elmokit.commands.base import DEFAULT_MODEL, Computation, Device, Model, Precision, say
 from elmokit.errors import InputError, OutputError
+from elmokit.outputs import check_output
 
 if TYPE_CHECKING:
     from elmokit.embed.files import EmbedReport
@@ -114,6 +115,8 @@ class Embed(Computation):
             raise InputError(f"--output - writes JSON lines, but --format is {self.format}: name a file for it")
         if self.resume:
             raise InputError("--output - leaves nothing that --resume could continue: name a file")
+        if sys.__stdout__ is None:
+            raise OutputError("standard output is closed, and --output - writes there: name a file")
         from elmokit.embed.files import stream_files
 
         self._embed(partial(stream_files, self.files, sys.stdout.buffer), hidden=sys.stdout.isatty())

@@ -27,9 +27,9 @@ from elmokit.commands.base import (
     MaybeFile,
     Model,
     Precision,
-    check_output,
     say,
 )
+from elmokit.outputs import check_output
 
 if TYPE_CHECKING:
     from elmokit.embed.embedder import Embedder

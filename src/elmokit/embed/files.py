@@ -10,7 +10,6 @@ machine. Memory does not grow with the input. `stream_files` is the other way: J
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +32,7 @@ from elmokit.embed.sinks import FORMATS, Contents, Format, find_format, format_j
 from elmokit.errors import InputError, OutputError
 from elmokit.io.locks import lock_output
 from elmokit.nn.bilm import BilmState
+from elmokit.outputs import check_output, check_plain
 from elmokit.reading.batching import CARRY_BATCH_SIZE
 from elmokit.text.files import LONGEST_SENTENCE, LineReader
 
@@ -115,7 +115,7 @@ def embed_files(
         segment_words: words after which a part is saved.
     """
     output = Path(output)
-    _check_place(output)
+    check_output(output)
     kind = find_format(output, format)
     layers = check_layers(layers, embedder.num_layers)
     dtype = kind.dtype if dtype is None else dtype
@@ -294,6 +294,8 @@ def _prepare_folder(
 ) -> bool:
     """Find or make the folder of the job; whether there is work to do."""
     existing = [name for name in kind.files(output.name, split=split) if output.with_name(name).exists()]
+    for name in existing:
+        check_plain(output.with_name(name))
     if folder.exists() and resume:
         check_same_job(folder.manifest(), manifest, folder=folder.path)
         return True
@@ -312,12 +314,6 @@ def _prepare_folder(
         )
     folder.start(manifest)
     return True
-
-
-def _check_place(output: Path) -> None:
-    if os.path.isdir(output) or not os.path.isdir(output.parent):
-        what = f"{output} is a folder" if os.path.isdir(output) else f"the folder {output.parent} does not exist"
-        raise OutputError(f"cannot write {output}: {what}; name a file in a folder that exists")
 
 
 def _check_choices(

@@ -19,6 +19,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from elmokit.errors import OutputError
+from elmokit.outputs import check_plain
 
 __all__ = ["explain_failure", "flush_to_disk", "new_folder", "replace_file", "replace_text", "sweep_partial"]
 
@@ -33,6 +34,7 @@ def replace_file(path: Path) -> Iterator[Path]:
         >>> Path("note.txt").read_text()
         'all of it'
     """
+    check_plain(path)
     temporary = path.with_name(f"{path.name}.tmp")
     try:
         yield temporary

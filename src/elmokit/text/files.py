@@ -211,6 +211,8 @@ def open_text(name: PathName, *, error: type[InputError | CheckpointError] = Inp
         error: what a file that cannot be opened or read to its end becomes.
     """
     if name == STANDARD_INPUT:
+        if sys.stdin is None:
+            raise error("standard input is closed: name a file, or give it some text")
         yield cast(BinaryIO, sys.stdin.buffer), lambda: 0
         return
     opener = {".xz": _open_xz, **dict.fromkeys(ARROW_CODECS, _open_with_arrow)}
