@@ -25,6 +25,7 @@ from elmokit.tasks.data import Problems, is_csv, split_words
 from elmokit.tasks.data.tables import (
     LabelledSentence,
     is_json_lines,
+    names_columns,
     read_comma_table,
     read_json_lines,
     read_labelled_lines,
@@ -36,7 +37,7 @@ from elmokit.tasks.network.inputs import WordInputs
 from elmokit.tasks.network.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.accuracy import class_scores
 from elmokit.text import segmenters
-from elmokit.text.files import LineReader
+from elmokit.text.files import peek_line
 from elmokit.validation import check_fields
 
 if TYPE_CHECKING:
@@ -219,15 +220,15 @@ def _not_empty(mask_BW: Tensor) -> Tensor:
 
 def _guess_format(path: str | os.PathLike[str]) -> str:
     """How a file looks by its name and its first line."""
-    if os.fspath(path) == "-":
-        raise InputError("standard input is read once, so its format must be given when training: --set format=tsv")
     if is_json_lines(path):
         return "jsonl"
     if is_csv(path):
         return "csv"
-    first = next((line.raw for line in LineReader([path]) if line.raw.strip()), b"")
+    first = peek_line(path)
     if first.lstrip().startswith(b"("):
         return "trees"
+    if b"\t" not in first and os.fspath(path) == "-" and names_columns(first.decode("utf-8", "replace").split(",")):
+        return "csv"  # which standard input has no name to tell
     return "tsv" if b"\t" in first else "jsonl" if first.lstrip().startswith(b"{") else "lines"
 
 

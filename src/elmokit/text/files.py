@@ -41,6 +41,7 @@ __all__ = [
     "identify_files",
     "measure_files",
     "open_text",
+    "peek_line",
     "read_blocks",
     "split_lines",
 ]
@@ -200,6 +201,14 @@ class FileIdentity(NamedTuple):
 def identify_files(files: Iterable[str]) -> list[FileIdentity]:
     """The identities of files."""
     return [_identify(file) for file in files]
+
+
+def peek_line(name: PathName) -> bytes:
+    """The first line of a file that is not blank; what comes from standard input can still be read afterwards."""
+    if os.fspath(name) != STANDARD_INPUT:
+        return next((line.raw for line in LineReader([name]) if line.raw.strip()), b"")
+    head = cast(io.BufferedReader, sys.stdin.buffer).peek(HEAD_BYTES).removeprefix(BYTE_ORDER_MARK)
+    return next((line for line in head.splitlines() if line.strip()), b"")
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import io
+import sys
 
 import pytest
 
@@ -100,9 +102,20 @@ def test_bad_rows_of_a_table_are_left_out_when_asked(tmp_path):
     assert problems.num_bad == 1
 
 
-def test_standard_input_is_not_read_twice():
-    with pytest.raises(InputError, match="its format must be given when training: --set format=tsv"):
-        Classifier.read("-", config=ClassifyConfig(), problems=Problems())
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\npos\ta b\n", ("pos", "a b")),
+        ('text,label\n"a, b",pos\n', ("pos", "a , b")),
+        ('{"label": "pos", "text": "a b"}\n', ("pos", "a b")),
+        (TREE + "\n", ("3", "It 's ( great")),
+        ("DESC:manner How, and why ?\n", ("DESC", "How, and why ?")),
+    ],
+)
+def test_the_format_of_standard_input_is_recognised(text, expected, monkeypatch):
+    raw = io.BufferedReader(io.BytesIO(text.encode("utf-8-sig")))  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(raw))
+    assert read_any("-") == [expected]
 
 
 def test_json_lines(tmp_path):

@@ -24,6 +24,7 @@ __all__ = [
     "TEXT_COLUMNS",
     "LabelledSentence",
     "is_json_lines",
+    "names_columns",
     "read_comma_table",
     "read_json_lines",
     "read_labelled_lines",
@@ -140,6 +141,16 @@ def is_json_lines(path: str | os.PathLike[str]) -> bool:
     return any(suffix in (".json", ".jsonl", ".ndjson") for suffix in Path(path).suffixes)
 
 
+def names_columns(fields: Sequence[str]) -> bool:
+    """Whether fields are a header: they name the label and the text."""
+    names = [_fold(field) for field in fields]
+    return any(name in LABEL_NAMES for name in names) and any(name in TEXT_NAMES for name in names)
+
+
+def _fold(field: str) -> str:
+    return field.strip().strip('"').lower()
+
+
 def _make_example(
     path: str | os.PathLike[str], number: int, label: str, words: Sequence[str], problems: Problems
 ) -> Iterator[LabelledSentence]:
@@ -164,7 +175,7 @@ def unquote(field: str, *, always: bool = False) -> str:
 
 def _header(path: str | os.PathLike[str], first: tuple[int, list[str]]) -> tuple[int, int] | None:
     """Places of label and text, if the first line names them; an error if it names only one, or should."""
-    names = [field.strip().strip('"').lower() for field in first[1]]
+    names = [_fold(field) for field in first[1]]
     label = next((names.index(name) for name in LABEL_NAMES if name in names), None)
     text = next((names.index(name) for name in TEXT_NAMES if name in names), None)
     if label is not None and text is not None:
