@@ -26,7 +26,7 @@ WAITS = logging.getLogger("elmokit.waits")
 FIRST_LINE, NEXT_LINE = 2.0, 10.0  # seconds
 LOOK_EVERY = 0.5
 
-_bars: list[ReferenceType[tqdm]] = []  # those that are lines, the innermost last
+_bars: list[tuple[ReferenceType[tqdm], _Lines]] = []  # those that are lines, the innermost last
 
 
 def show_progress(iterable: Iterable[Any] | None = None, *, hidden: bool = False, **options: Any) -> tqdm:  # noqa: ANN401
@@ -43,8 +43,9 @@ def show_progress(iterable: Iterable[Any] | None = None, *, hidden: bool = False
         return tqdm(iterable, disable=True, **options)
     if sys.stderr.isatty():
         return tqdm(iterable, **options)
-    bar = tqdm(iterable, file=_Lines(), disable=not WAITS.isEnabledFor(logging.INFO), **options)
-    _bars[:] = [*_open_bars(), ref(bar)]
+    lines = _Lines()
+    bar = tqdm(iterable, file=lines, disable=not WAITS.isEnabledFor(logging.INFO), **options)
+    _bars[:] = [*_open_bars(), (ref(bar), lines)]
     return bar
 
 
@@ -106,16 +107,17 @@ def _fill_silence(handler: _TimedHandler, has_ended: threading.Event) -> None:
         now = time.monotonic()
         if now - handler.wrote < NEXT_LINE:
             continue
-        bar = next((bar for each in reversed(_open_bars()) if (bar := each()) is not None), None)
-        WAITS.info(f"at work for {now - handler.began:.0f} s" if bar is None else _remove_bar(str(bar)))
+        for find_bar, lines in reversed(_open_bars()):
+            if (bar := find_bar()) is not None:
+                lines.tell(str(bar))
+                break
+        else:
+            WAITS.info(f"at work for {now - handler.began:.0f} s")
 
 
-def _open_bars() -> list[ReferenceType[tqdm]]:
-    return [each for each in _bars if (bar := each()) is not None and not bar.disable]  # closing a bar disables it
-
-
-def _remove_bar(text: str) -> str:
-    return " ".join(re.sub(r"\|.*?\|", " ", text.replace("\r", "")).split())
+def _open_bars() -> list[tuple[ReferenceType[tqdm], _Lines]]:
+    # Closing a bar disables it.
+    return [(find_bar, lines) for find_bar, lines in _bars if (bar := find_bar()) is not None and not bar.disable]
 
 
 class _Lines(io.TextIOBase):
@@ -125,8 +127,11 @@ class _Lines(io.TextIOBase):
         self._due = time.monotonic() + FIRST_LINE
 
     def write(self, text: str) -> int:
-        line = _remove_bar(text)
-        if line and time.monotonic() >= self._due:
-            WAITS.info(line)
-            self._due = time.monotonic() + NEXT_LINE
+        if text.strip() and time.monotonic() >= self._due:
+            self.tell(text)
         return len(text)
+
+    def tell(self, text: str) -> None:
+        """Log it now."""
+        WAITS.info(" ".join(re.sub(r"\|.*?\|", " ", text.replace("\r", "")).split()))
+        self._due = time.monotonic() + NEXT_LINE
