@@ -78,7 +78,7 @@ def _describe_models() -> list[dict[str, str]]:
         except (CheckpointError, AttributeError):
             is_whole = False
         state += "" if is_whole else ", broken: elmo info NAME says why"
-        models.append({"name": name, "state": state, "folder": str(folder), "description": description})
+        models.append({"name": name, "state": state, "folder": str(folder or ""), "description": description})
     here = {model["name"] for model in models}
     for name in sorted(set(KNOWN) - here):
         models.append(
