@@ -1,6 +1,8 @@
-"""Does a word's vector know which sense it has? Fourteen homographs, two senses, three sentences each.
+"""Does a word's vector know which sense it has? Homographs, two senses, three sentences each.
 
-    python benchmarks/homographs.py [--model en-small] [--state zero]
+    python benchmarks/homographs.py [--model en-small] [--state zero] [--words tests/data/homographs.json]
+
+The list is of fourteen English words; homographs-ko.json and homographs-zh.json beside it are of five words each.
 
 For every triple (a word in one sentence, in another sentence of the same sense, in one of the other sense): is the
 vector nearer to that of its own sense? Prints the share of such triples by layer and by word. Chance is 50 %.
@@ -51,9 +53,10 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default="en-small")
     parser.add_argument("--state", default="zero")
+    parser.add_argument("--words", type=Path, default=HOMOGRAPHS)
     args = parser.parse_args()
     embedder = elmokit.Embedder.from_pretrained(args.model, state=args.state)
-    shares = shares_by_layer(embedder, json.loads(HOMOGRAPHS.read_text(encoding="utf-8")))
+    shares = shares_by_layer(embedder, json.loads(args.words.read_text(encoding="utf-8")))
     names = [f"layer {number}" for number in range(embedder.num_layers)] + ["average"]
     print(f"{'':10s}" + "".join(f"{name:>10s}" for name in names))
     for word, values in shares.items():

@@ -16,9 +16,10 @@ import torch
 
 from elmokit import Elmo
 from elmokit.io import load, save
-from elmokit.text.scripts import find_scripts
+from elmokit.pretrain.rare_bytes import calm_rare_bytes
 
 LIMIT = 44e6
+CHARACTERS = "encoder.characters.embedding"
 
 
 def main():
@@ -42,10 +43,9 @@ def main():
         weights = ", ".join(f"{weight:.3f}" for weight in mix["weights"])
         learned = f"learned at the input of the task {result['task']}"
         checkpoint.metadata["mix"] = f"{weights}, times {mix['gamma']:.3f}; {learned}"
-    if "scripts" not in checkpoint.metadata and checkpoint.output_words is not None:  # trained by an older elmokit
-        words = checkpoint.output_words[3:]  # behind <S>, </S>, <UNK>, by falling frequency: Zipf's law
-        found = find_scripts(words, (1 / rank for rank in range(1, len(words) + 1)))
-        checkpoint.metadata["scripts"] = ", ".join(found)
+    if checkpoint.config.characters is not None and checkpoint.config.characters.scheme == "bytes":
+        # `elmo train` does this when it saves a model; older ones have not had it, and a second time changes nothing.
+        checkpoint.tensors[CHARACTERS] = calm_rare_bytes(checkpoint.tensors[CHARACTERS], checkpoint.output_words)
     state = Elmo.from_checkpoint(load(asked.trained)).canonical_state
     checkpoint.tensors["canonical.hidden"], checkpoint.tensors["canonical.cell"] = (part[:, :, 0] for part in state)
     save(checkpoint, asked.folder, dtype=asked.dtype, softmax_dtype="int8")

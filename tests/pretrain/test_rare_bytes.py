@@ -13,6 +13,7 @@ from elmokit.pretrain.saving import save_model
 
 NUM_SYMBOLS = ElmoConfig.tiny().characters.num_symbols
 RARE = "😀".encode()[0]
+WORDS = [chr(code) for code in range(0xD800)]  # letters of all scripts, but no emoji
 
 
 def make_table(*, rare_scale=1.0):
@@ -23,22 +24,35 @@ def make_table(*, rare_scale=1.0):
 
 def test_rows_much_longer_than_the_letters_are_replaced_and_no_other():
     table_SE = make_table(rare_scale=20)
-    calm_SE = calm_rare_bytes(table_SE)
+    calm_SE = calm_rare_bytes(table_SE, WORDS)
     others = [byte for byte in range(NUM_SYMBOLS) if byte != RARE]
     assert torch.equal(calm_SE[others], table_SE[others])
     assert calm_SE[RARE].norm() < table_SE[others].norm(dim=1).max()
 
 
+def test_a_byte_that_no_word_has_may_not_be_half_as_long_again():
+    table_SE = make_table(rare_scale=2.5)
+    assert torch.equal(calm_rare_bytes(table_SE, [*WORDS, "😀"]), table_SE)
+    calm_SE = calm_rare_bytes(table_SE, WORDS)
+    assert calm_SE[RARE].norm() < 0.5 * table_SE[RARE].norm()
+    assert torch.equal(calm_rare_bytes(calm_SE, WORDS), calm_SE)
+
+
+def test_a_model_that_has_hardly_learned_keeps_the_letters_that_its_vocabulary_has_not():
+    table_SE = 2 * torch.rand(NUM_SYMBOLS, 16, generator=torch.Generator().manual_seed(0)) - 1  # as training begins
+    assert torch.equal(calm_rare_bytes(table_SE, ["the", "of"]), table_SE)
+
+
 def test_boundaries_keep_rows_of_any_length():
     table_SE = make_table()
     table_SE[256:] *= 20
-    assert torch.equal(calm_rare_bytes(table_SE), table_SE)
+    assert torch.equal(calm_rare_bytes(table_SE, WORDS), table_SE)
 
 
 def test_a_text_of_letters_alone_calms_every_other_byte():
     table_SE = make_table() * 100
     table_SE[ord("a") : ord("z") + 1] /= 100
-    calm_SE = calm_rare_bytes(table_SE)
+    calm_SE = calm_rare_bytes(table_SE, WORDS)
     assert calm_SE[:256].norm(dim=1).max() < 6 * calm_SE[ord("a") : ord("z") + 1].norm(dim=1).median()
 
 

@@ -121,7 +121,7 @@ def save_model(
     tensors, softmax = change_basis(network.config.lstm, body, output)
     characters = network.config.characters
     if characters is not None and characters.scheme == "bytes":
-        tensors[CHARACTERS] = calm_rare_bytes(tensors[CHARACTERS])
+        tensors[CHARACTERS] = calm_rare_bytes(tensors[CHARACTERS], vocabulary)
     checkpoint = io.Checkpoint(network.config, tensors, metadata=dict(facts), **scheme_parts)
     state = Elmo.from_checkpoint(checkpoint).canonical_state
     tensors["canonical.hidden"], tensors["canonical.cell"] = state.hidden[:, :, 0], state.cell[:, :, 0]
