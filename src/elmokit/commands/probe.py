@@ -312,11 +312,11 @@ class Sentences(_RatedProbe):
     """
 
     def _prepare(self, problems: Problems) -> Prepared:
-        from elmokit.probe.rated.sentences import probe_sentences, read_rated_sentences
+        from elmokit.probe.rated.sentences import name_columns, probe_sentences, read_rated_sentences
 
         sets = self._read(read_rated_sentences, problems)
         sentences = [sentence for pairs in sets.values() for pair in pairs for sentence in (pair.first, pair.second)]
-        return sentences, partial(probe_sentences, sets=sets), None
+        return sentences, partial(probe_sentences, sets=sets), name_columns(list(sets), "ρ")
 
 
 @dataclass(frozen=True, kw_only=True)

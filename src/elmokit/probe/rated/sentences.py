@@ -26,7 +26,7 @@ from elmokit.text.files import LineReader
 from elmokit.text.labelled import Problems
 from elmokit.text.segmenters import words
 
-__all__ = ["POOLINGS", "PooledSource", "RatedSentences", "probe_sentences", "read_rated_sentences"]
+__all__ = ["POOLINGS", "PooledSource", "RatedSentences", "name_columns", "probe_sentences", "read_rated_sentences"]
 
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 HEADERS = (
@@ -80,12 +80,10 @@ def read_rated_sentences(path: str | PathLike[str], problems: Problems | None = 
 
 def probe_sentences(sources: Sequence[VectorSource], sets: dict[str, list[RatedSentences]], *, folder: Path) -> Report:
     """Correlations with people's ratings, for each set, each way of pooling, and each row of each source."""
-    prefixes = {name: f"{name} " if len(sets) > 1 else "" for name in sets}
-    columns = [f"{prefix}{pooling} {kind}" for prefix in prefixes.values() for pooling in POOLINGS for kind in "ρr"]
     report = Report(
         "sentences",
         f"similarity of sentences ({', '.join(sets)}): correlation of cosines with people's ratings, by pooling",
-        columns,
+        name_columns(list(sets)),
         unit="number",
         notes=["ρ is Spearman's correlation, r Pearson's"],
         facts={"pairs": {name: len(pairs) for name, pairs in sets.items()}},
@@ -96,14 +94,25 @@ def probe_sentences(sources: Sequence[VectorSource], sets: dict[str, list[RatedS
     for _, row, (vectors_ND,) in each_mix(pooled, [(sentences, spans)], folder=folder):
         vectors_N2KD = vectors_ND.reshape(-1, 2, len(POOLINGS), vectors_ND.shape[-1])
         cosines_KN = pair_cosines(vectors_N2KD[:, 0], vectors_N2KD[:, 1]).T
-        start, numbers = 0, report.rows.setdefault(row, {})
-        for name, pairs in sets.items():
+        start, numbers = 0, []
+        for pairs in sets.values():
             ratings_N = np.array([pair.rating for pair in pairs])
-            for pooling, cosines_N in zip(POOLINGS, cosines_KN[:, start : start + len(pairs)], strict=True):
-                numbers[f"{prefixes[name]}{pooling} ρ"] = spearman(cosines_N, ratings_N)
-                numbers[f"{prefixes[name]}{pooling} r"] = pearson(cosines_N, ratings_N)
+            for cosines_N in cosines_KN[:, start : start + len(pairs)]:
+                numbers += [spearman(cosines_N, ratings_N), pearson(cosines_N, ratings_N)]
             start += len(pairs)
+        report.rows[row] = dict(zip(report.columns, numbers, strict=True))
     return report
+
+
+def name_columns(sets: Sequence[str], kinds: str = "ρr") -> list[str]:
+    """The columns of the table: for each set and way of pooling Spearman's ρ and Pearson's r, or one of them.
+
+    Example:
+        >>> name_columns(["SICK"], "ρ")
+        ['mean ρ', 'max ρ', 'first_last ρ']
+    """
+    prefixes = [f"{name} " if len(sets) > 1 else "" for name in sets]
+    return [f"{prefix}{pooling} {kind}" for prefix in prefixes for pooling in POOLINGS for kind in kinds]
 
 
 class PooledSource(VectorSource):
