@@ -173,7 +173,7 @@ def test_odd_words_are_counted_in_one_warning_and_refused_when_strict(embed, des
         (["latin1.txt", "-o", "out.parquet"], 2, "latin1.txt:2: expected UTF-8, found the byte 0xef"),
         (["corpus.txt", "-o", "out.parquet", "--layers", "3"], 2, "asked for layer 3, but this model has layers 0–2"),
         (["corpus.txt", "-o", "out.parquet", "--layers", "best"], 2, "best"),
-        (["corpus.txt", "-o", "out.parquet", "--batch-size", "0"], 2, "batch_size is 0"),
+        (["corpus.txt", "-o", "out.parquet", "--batch-size", "0"], 2, "--batch-size is 0"),
         (["corpus.txt", "-o", "out.parquet", "--device", "abacus"], 2, "abacus"),
         (["corpus.txt", "-o", "out.docx"], 2, "out.docx"),
         (["corpus.txt", "-o", "nowhere/out.parquet"], 1, "nowhere"),
@@ -248,6 +248,10 @@ def test_someone_at_a_terminal_sees_progress(desk, random_model):
     [
         (["-o", "out.xyz"], "or say --format"),
         (["-o", "out.npy", "--layers", "most"], "asked for --layers most: use"),
+        (["-o", "out.npy", "--layers", "9"], "Use --layers mix for the weighted sum"),
+        (["-o", "out.npy", "--batch-size", "0"], "--batch-size is 0: expected 1 or more sentences\n"),
+        (["-o", "out.npy", "--split", "--tokenised"], "--split and --tokenised exclude each other"),
+        (["-o", "out.npy", "--resume", "--overwrite"], "--resume and --overwrite exclude each other"),
     ],
 )
 def test_errors_speak_the_words_of_the_command_line(arguments, words, random_model, tmp_path, monkeypatch, capsys):

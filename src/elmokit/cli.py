@@ -187,11 +187,16 @@ def _explain(problem: Exception) -> tuple[int, str]:
 
 def _in_options(text: str, command: Command) -> str:
     """A message for Python users in the words of the command line: `layers='top'` becomes `--layers top`."""
-    for field in dataclasses.fields(command):
-        option = "--" + field.name.replace("_", "-")
-        text = text.replace(f" ({field.name}=True)", "")  # the option stands beside it already
-        text = re.sub(rf"(?<![\w.-]){field.name}=(?:'([^']*)'|(\w*))", rf"{option} \1\2", text)
-    return text.strip()
+    options = {field.name: "--" + field.name.replace("_", "-") for field in dataclasses.fields(command)}
+    for name, option in options.items():
+        text = text.replace(f" ({name}=True)", "")  # the option stands beside it already
+        text = re.sub(rf"(?<![\w.-]){name}=(?:'([^']*)'|\"([^\"]*)\"|(\w*))", rf"{option} \1\2\3", text)
+        if "_" in name:  # no word of a sentence
+            text = re.sub(rf"(?<![\w.-]){name}(?![\w.(-])", option, text)
+    if found := re.match(r"(\w+) and (\w+) exclude each other", text):
+        one, other = (options.get(name, name) for name in found.groups())
+        text = f"{one} and {other}{text[found.end(2) :]}"
+    return text.replace(", or None", "").strip()
 
 
 def _find_unknown_option(arguments: Sequence[str], kind: type[Command]) -> str | None:

@@ -138,6 +138,10 @@ def test_csv_files_train_score_and_predict(desk, capsys):
     assert main(["task", "predict", "films", "--file", "my.csv"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert [line.split("\t")[2] for line in shown] == ["Fine , really .", 'Dull , " sad "']
+    assert main(["task", "evaluate", "films", "my.csv", "--predictions", "no/where.jsonl"]) == 1
+    assert "the folder no does not exist" in capsys.readouterr().err
+    assert main(["evaluate", "my.csv", "--model", "films"]) == 2
+    assert "expected a language model, found a task model" in capsys.readouterr().err
     (desk / "review.csv").write_text("Stars,Review\n5,Fine.\n", encoding="utf-8")
     assert main(["task", "predict", "films", "--file", "review.csv"]) == 2
     assert "review.csv:1: expected a row that names the column of the sentence (text, sent" in capsys.readouterr().err

@@ -18,7 +18,7 @@ import tyro
 
 from elmokit.commands.base import DEFAULT_MODEL, Command, Computation, Device, File, MaybeFile, say
 from elmokit.commands.settings import Setting, find_settings, make_options, replace_fields, show_value
-from elmokit.errors import ConfigError, InputError
+from elmokit.errors import ConfigError, InputError, OutputError
 from elmokit.tasks import TASKS, find_task
 from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig
 from elmokit.text.files import find_files
@@ -185,6 +185,9 @@ class TaskEvaluate(Computation):
         """Predict, compare, print."""
         _check_folder(self.folder)
         find_files([self.file])
+        if self.predictions is not None and not Path(self.predictions).parent.is_dir():
+            place = Path(self.predictions).parent
+            raise OutputError(f"cannot write {self.predictions}: the folder {place} does not exist")
         from elmokit.tasks.base import load_task
         from elmokit.tasks.data import Problems
         from elmokit.tasks.train import read_examples

@@ -139,6 +139,10 @@ def _read_config(values: dict[str, Any], path: Path) -> NativeConfig:
     try:
         return build_from(NativeConfig, values)
     except ConfigError as problem:
+        if "task" in values:
+            raise CheckpointError(
+                f"{path}: expected a language model, found a task model, which `elmo task` takes"
+            ) from None
         raise CheckpointError(f"{path}: describes no model: {problem}") from problem
 
 
