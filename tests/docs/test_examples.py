@@ -40,7 +40,8 @@ NEEDS = {
     "docs/how-to/tasks.md": 1,
     "docs/how-to/tensorflow-checkpoints.md": 4,
     "docs/how-to/train.md": 2,
-    "docs/results.md": 4,
+    "docs/how-to/your-language.md": 2,
+    "docs/results.md": 5,
 }
 
 
