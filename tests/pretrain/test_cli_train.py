@@ -80,6 +80,13 @@ def test_from_text_to_a_model_that_the_other_commands_take(texts, tmp_path, monk
     assert "this run is finished" in capsys.readouterr().out
 
 
+def test_quiet_training_says_nothing(texts, tmp_path, capsys):
+    assert main(["train", str(texts[0]), "--tokenised", "-o", str(tmp_path / "m"), *TINY, "--quiet"]) == 0
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "")
+    assert load(tmp_path / "m").config.lstm.cell_dim == 12
+
+
 def test_a_vocabulary_that_has_less_than_half_of_a_text_is_said(texts, tmp_path, capsys):
     (tmp_path / "other.txt").write_text("quite other words here\n" * 20, encoding="utf-8")
     asked = ["train", str(texts[0]), "--tokenised", "-o", str(tmp_path / "model"), *TINY]

@@ -137,4 +137,5 @@ class Train(Computation):
             device=self.device,
             minutes=self.minutes,
             tensorboard=self.tensorboard,
+            quiet=self.quiet,
         )

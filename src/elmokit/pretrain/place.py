@@ -32,6 +32,7 @@ class Place:
     rank: int
     world: int
     device: torch.device
+    is_quiet: bool = False
 
     @property
     def is_first(self) -> bool:
@@ -53,16 +54,17 @@ class Place:
 
     def say(self, line: str) -> None:
         """Show a line, above the progress bar if there is one."""
-        if self.is_first:
+        if self.is_first and not self.is_quiet:
             tqdm.write(line)
 
 
 @contextmanager
-def find_place(device: str | None = None) -> Iterator[Place]:
+def find_place(device: str | None = None, *, is_quiet: bool = False) -> Iterator[Place]:
     """This process's place, by what `torchrun` says; the processes part again at the end.
 
     Arguments:
         device: `"cpu"`, `"cuda"`, …; a GPU if there is one. With several processes each takes its own GPU.
+        is_quiet: whether no process shows anything.
     """
     kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
     world, on_gpu = int(os.environ.get("WORLD_SIZE", "1")), kind.startswith("cuda")
@@ -72,11 +74,11 @@ def find_place(device: str | None = None) -> Iterator[Place]:
     if on_gpu:
         torch.cuda.set_device(place.index or 0)  # it wants a number
     if world == 1:
-        yield Place(0, 1, place)
+        yield Place(0, 1, place, is_quiet)
         return
     distributed.init_process_group("nccl" if on_gpu else "gloo", timeout=PATIENCE)
     try:
-        yield Place(distributed.get_rank(), distributed.get_world_size(), place)
+        yield Place(distributed.get_rank(), distributed.get_world_size(), place, is_quiet)
         distributed.barrier()  # the first process keeps the others' meeting place: it must not leave before them
     finally:
         gc.collect()  # gloo's threads end with the last reference to the group; the process aborts if they outlive it

@@ -87,6 +87,7 @@ def train(
     minutes: float | None = None,
     tensorboard: bool = False,
     report: Listener | None = None,
+    quiet: bool = False,
 ) -> Path | None:
     """Train a model on text and write it to `destination`; gives that folder, or `None` if `minutes` ran out before.
 
@@ -105,6 +106,7 @@ def train(
         minutes: stop with a checkpoint after so many minutes; call again to continue.
         tensorboard: also write the log for TensorBoard, to `DIR.training/tensorboard`.
         report: is handed every line of the log.
+        quiet: do not show on standard output what is done.
     """
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     model_folder = Path(destination)
@@ -112,7 +114,7 @@ def train(
     if tensorboard:
         report = write_tensorboard(folder / "tensorboard", then=report)
     # The first process alone writes, so it alone locks.
-    with find_place(device) as place, lock_output(model_folder) if place.is_first else nullcontext():
+    with find_place(device, is_quiet=quiet) as place, lock_output(model_folder) if place.is_first else nullcontext():
         start = choose_start(config, start_from=start_from, vectors=vectors)
         check_texts(texts, held_out, folder)
         settings = {**start.config.to_dict(), **start.origin}

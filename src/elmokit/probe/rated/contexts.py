@@ -96,7 +96,7 @@ def read_rated_uses(path: str | PathLike[str], problems: Problems | None = None)
             if len(texts) not in (1, 2) or len(uses) != 2:
                 raise InputError(
                     f"{line.place}: expected one or two texts with two marked words in all (<b>word</b>) and a rating, "
-                    f"between tabs; found {len(texts)} text(s) with {len(uses)}"
+                    f"between tabs; found {len(texts)} text(s) with {len(uses)} marked word(s)"
                 )
             pairs.append(RatedUses((uses[0], uses[1]), read_rating(rating, line.place)))
     check_rated(path, len(pairs))
