@@ -102,16 +102,10 @@ def measure_training(tree: Path, hogs: int, seconds: float) -> float:
 
 
 def ask_child(measure: str, tree: Path, hogs: int, seconds: float) -> float:
-    """What a child of this program tells, which has warmed up before the hogs begin."""
+    """What a child of this program tells; the hogs are there when it begins."""
     command = [sys.executable, __file__, "--child", measure, "--seconds", str(seconds)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, env=environment_of(tree), **pipes) as child:
-        assert child.stdin is not None and child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-        with Hogs(hogs):
-            child.stdin.write("go\n")
-            child.stdin.flush()
-            return float(child.stdout.readline())
+    with Hogs(hogs):
+        return float(subprocess.run(command, env=environment_of(tree), check=True, stdout=subprocess.PIPE).stdout)
 
 
 def run_child(measure: str, seconds: float) -> None:
@@ -133,15 +127,13 @@ def run_child(measure: str, seconds: float) -> None:
     size = SENTENCES if measure == "embed" else SENTENCES // 10
     sentences = sample(4000)
     compute(sentences[:size])
-    print("ready", flush=True)
-    sys.stdin.readline()
     start, words, first = time.perf_counter(), 0, size
     while time.perf_counter() - start < seconds:
         taken = sentences[first : first + size]
         compute(taken)
         words += sum(map(len, taken))
         first = (first + size) % (len(sentences) - size)
-    print(words / (time.perf_counter() - start), flush=True)
+    print(words / (time.perf_counter() - start))
 
 
 def sample(number: int) -> list[list[str]]:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,8 +25,11 @@ __all__ = ["count_cores", "count_threads", "thread_settings", "use_threads"]
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # How OpenMP's threads wait for work and for each other: by the standard, in GNU's library, in Intel's and LLVM's.
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+SPINS = 1000  # of GNU's library, some 30 microseconds; its own choice is a hundred times as long
+LOOKS, BETWEEN_LOOKS = 5, 0.01  # at what else runs; seconds
 
 OWN_GROUPS, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+SYSTEM = Path("/proc/stat")
 
 
 def count_cores() -> int:
@@ -46,9 +51,11 @@ def count_threads() -> int:
 def use_threads(number: int | None = None) -> None:
     """Compute with so many threads from now on, in this process and those that it starts.
 
-    Called before torch is imported, it also has OpenMP's threads sleep while they wait, unless the user has said
-    otherwise. Without that they spin, for milliseconds: where other processes have the cores, that is the time of the
-    very threads they wait for, and training takes ten times as long.
+    Called before torch is imported, it also says how OpenMP's threads wait for each other, unless the user has. They
+    would spin for milliseconds: where other programs have the cores, that is the time of the very threads they wait
+    for, and training takes many times as long. Where each thread finds a free core they spin for a moment only, which
+    is as fast; elsewhere they sleep at once. Not everywhere: training on a CPU is thousands of tiny operations per
+    step, and a quiet machine takes 1.7 times as long for them with threads that sleep (LOG.md).
 
     Arguments:
         number: of threads; as many as `count_threads` says if not given.
@@ -62,7 +69,8 @@ def use_threads(number: int | None = None) -> None:
     if torch is None:
         os.environ.update(thread_settings(number))
         if not any(name in os.environ for name in WAITING):
-            os.environ["OMP_WAIT_POLICY"] = "passive"
+            sleeps = _count_running() + number > (os.cpu_count() or 1)
+            os.environ.update({"OMP_WAIT_POLICY": "passive"} if sleeps else {"GOMP_SPINCOUNT": str(SPINS)})
     elif torch.get_num_threads() != number:
         torch.set_num_threads(number)
 
@@ -75,6 +83,22 @@ def thread_settings(number: int) -> dict[str, str]:
         '2'
     """
     return dict.fromkeys(VARIABLES, str(number))
+
+
+def _count_running() -> int:
+    """How many threads of other programs have work to do, on the whole machine; 0 where the system does not tell.
+
+    The fewest of some looks: what appears for a moment is no load.
+    """
+    seen = []
+    for look in range(LOOKS):
+        time.sleep(BETWEEN_LOOKS if look else 0)
+        try:
+            found = re.search(r"^procs_running (\d+)", SYSTEM.read_text(encoding="utf-8"), re.MULTILINE)
+        except OSError:  # another system
+            return 0
+        seen.append(int(found[1]) - 1 if found else 0)  # this process is one of them
+    return max(0, min(seen))
 
 
 @functools.cache
