@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -215,6 +216,18 @@ def test_compare_takes_several_words_and_alternatives(random_model, capsys):
     assert all(len(pair["layers"]) == 3 for pair in found["pairs"])
     assert main(asked[:-1]) == 0
     assert "He lives in [New York] ." in capsys.readouterr().out
+
+
+def test_compare_takes_words_of_han_characters_and_korean_with_its_endings(random_model, capsys):
+    assert main(["compare", "银行", "我去银行取钱。", "银行在河边。", "--model", str(random_model)]) == 0
+    shown = capsys.readouterr().out
+    assert "我 去 [银 行] 取 钱 。" in shown
+    assert "[银 行] 在 河 边 。" in shown
+    asked = ["나는 은행에 갔다.", "은행이 문을 닫았다.", "--model", str(random_model)]
+    assert main(["compare", "은행", *asked]) == 2
+    (advised,) = re.findall(r'did you mean "(.*)"\?', capsys.readouterr().err)
+    assert main(["compare", advised, *asked]) == 0
+    assert "나는 [은행에] 갔다 ." in capsys.readouterr().out
 
 
 def test_compare_reads_sentences_from_standard_input(random_model, capsys, monkeypatch):
