@@ -43,6 +43,7 @@ elmo predict     next words, previous words, substitutes of a word
 elmo train       a new model from your own text
 elmo task        names, classes, answers … with a task model
 elmo probe       what the layers of a model know
+elmo serve       vectors and predictions through an address
 elmo bench       how fast, beside other libraries and what the machine allows
 elmo sample      small files of text and labels, to try the commands on
 elmo completion  commands and options at the Tab key of your shell

@@ -17,6 +17,7 @@ from elmokit.commands.info import Info
 from elmokit.commands.predict import Predict
 from elmokit.commands.probe import PROBE_SUMMARY, PROBES
 from elmokit.commands.sample import Sample
+from elmokit.commands.serve import Serve
 from elmokit.commands.task import TASK_COMMANDS, TASK_SUMMARY
 from elmokit.commands.train import Train
 
@@ -30,6 +31,7 @@ COMMANDS: dict[str, type[Command]] = {
     "evaluate": Evaluate,
     "predict": Predict,
     "train": Train,
+    "serve": Serve,
     "bench": Bench,
     "sample": Sample,
     "completion": Completion,

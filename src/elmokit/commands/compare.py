@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -23,22 +23,9 @@ from elmokit.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
+    from elmokit.embed.uses import Use
+
 __all__ = ["Compare"]
-
-
-class Use(NamedTuple):
-    """One place where the word stands.
-
-    Arguments:
-        label: the number of its sentence, and its own behind it where the sentence has several: `3` or `3.2`.
-        sentence: the number of its sentence, from 0.
-        begin, end: its words in the sentence.
-    """
-
-    label: str
-    sentence: int
-    begin: int
-    end: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +55,7 @@ class Compare(Computation):
 
     def run(self) -> None:
         """Embed the sentences and print the table."""
+        from elmokit.embed.uses import find_uses
         from elmokit.pictures import check_picture, check_picture_name
         from elmokit.text.segmenters import words
 
@@ -75,7 +63,7 @@ class Compare(Computation):
             check_picture_name(self.picture)
         sentences = [words(sentence) for sentence in read_texts(self.sentences)]
         spellings = [words(spelling) for spelling in self.word.split("|")]
-        uses = _find_uses(spellings, sentences)
+        uses = find_uses(spellings, sentences)
         if len(uses) < 2:
             raise InputError(_explain_too_few(self.word, uses, sentences))
         vectors = self._embed(uses, sentences)
@@ -114,22 +102,6 @@ class Compare(Computation):
             for use in uses
         ]
         return {"word": self.word, "model": self.model, "sentences": sentences, "uses": listed, "pairs": pairs}
-
-
-def _find_uses(spellings: Sequence[Sequence[str]], sentences: Sequence[Sequence[str]]) -> list[Use]:
-    """The uses of each sentence from left to right; none overlaps the one before."""
-    wanted = sorted(([word.casefold() for word in spelling] for spelling in spellings if spelling), key=len)[::-1]
-    uses = []
-    for number, sentence in enumerate(sentences):
-        folded, spans, place = [word.casefold() for word in sentence], [], 0
-        while place < len(folded):
-            length = next((len(words) for words in wanted if folded[place : place + len(words)] == words), 0)
-            if length:
-                spans.append((place, place + length))
-            place += length or 1
-        labels = [f"{number + 1}.{each}" for each in range(1, len(spans) + 1)] if len(spans) > 1 else [f"{number + 1}"]
-        uses += [Use(label, number, *span) for label, span in zip(labels, spans, strict=False)]
-    return uses
 
 
 def _explain_too_few(word: str, uses: Sequence[Use], sentences: Sequence[Sequence[str]]) -> str:

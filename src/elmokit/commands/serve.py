@@ -1,0 +1,135 @@
+"""`elmo serve`: vectors, comparisons and predictions through an address, and the explorer in the browser.
+
+Models arrive; a server runs until it is stopped. The work is in `elmokit.serve`; here stand its options.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from elmokit.commands.base import DEFAULT_MODEL, Computation, Device, Precision
+from elmokit.errors import InputError, MissingExtra
+
+__all__ = ["Serve"]
+
+LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+Repeated = tyro.conf.UseAppendAction[tuple[str, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serve(Computation):
+    """Serve models: vectors of words and sentences, comparisons and predictions, through an address.
+
+    It speaks OpenAI's /v1/embeddings, text-embeddings-inference's /embed, /embed_all and /tokenize, and routes of its
+    own: /layers, /compare, /predict, /substitutes, /tag. Requests of all clients are read together. Only programs on
+    this machine reach it unless --host says otherwise; texts are never logged.
+
+    Example: elmo serve --model en-small --model ko-small --port 8080
+    """
+
+    model: Annotated[
+        Repeated, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="(default: en-small; repeatable)")
+    ] = ()
+    """A model to serve: its name, a folder, a .zip or a hub id; NAME=SOURCE gives it another name."""
+    task: Annotated[Repeated, tyro.conf.arg(metavar="DIR", help_behavior_hint="(repeatable)")] = ()
+    """A trained task model to serve at /tag; NAME=DIR gives it another name."""
+    host: Annotated[str, tyro.conf.arg(metavar="ADDRESS")] = "127.0.0.1"
+    """Where to listen; 0.0.0.0 for every network that this machine is in."""
+    port: Annotated[int, tyro.conf.arg(metavar="N")] = 8080
+    """The port."""
+    token_file: Annotated[
+        Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none is asked for)")
+    ] = None
+    """A file whose first line every client must send as a bearer token."""
+    precision: Precision = "float32"
+    device: Device = None
+    request_bytes: Annotated[int, tyro.conf.arg(metavar="N")] = 2_000_000
+    """Bytes of a request at most."""
+    texts: Annotated[int, tyro.conf.arg(metavar="N")] = 1_000
+    """Texts in a request at most."""
+    text_words: Annotated[int, tyro.conf.arg(metavar="N")] = 5_000
+    """Words of a text at most."""
+    request_words: Annotated[int, tyro.conf.arg(metavar="N")] = 20_000
+    """Words of a request at most."""
+    batch_words: Annotated[int, tyro.conf.arg(metavar="N")] = 2_048
+    """Words that a model reads at once."""
+    queued_words: Annotated[int, tyro.conf.arg(metavar="N")] = 200_000
+    """Words that may wait for a model; a request beyond them is refused at once."""
+    concurrent_requests: Annotated[int, tyro.conf.arg(metavar="N")] = 512
+    """Requests under way at most; one more is refused at once."""
+    body_seconds: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 10.0
+    """Time in which a request must have arrived."""
+    answer_seconds: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 60.0
+    """Time in which an answer must be ready."""
+
+    def run(self) -> None:
+        """Load the models and answer requests until a signal comes."""
+        sources = _name_each(self.model or (DEFAULT_MODEL,), "--model")
+        tasks = _name_each(self.task, "--task")
+        token = _read_token(self.token_file)
+        if self.host not in LOOPBACK and token is None:
+            self.advise(
+                f"everybody who reaches {self.host}:{self.port} can use this server: --token-file asks for a token"
+            )
+        try:
+            import fastapi  # noqa: F401
+            import orjson  # noqa: F401
+            import prometheus_client  # noqa: F401
+            import uvicorn  # noqa: F401
+        except ImportError as problem:
+            raise MissingExtra(
+                f"elmo serve needs {problem.name}, which is not installed: pip install 'elmokit[serve]'"
+            ) from problem
+        from elmokit.serve.app import build_app, run_server
+        from elmokit.serve.metrics import Metrics
+        from elmokit.serve.models import Shelf, open_model, open_task
+        from elmokit.serve.settings import Limits
+
+        limits = Limits(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Limits)})
+        metrics = Metrics()
+        models = {
+            name: open_model(
+                name, source, limits, device=self.device, precision=self.precision, observe=metrics.observer(name)
+            )
+            for name, source in sources.items()
+        }
+        opened = {name: open_task(name, folder, models) for name, folder in tasks.items()}
+        hosts = LOOPBACK if self.host in LOOPBACK else None
+        app = build_app(Shelf(models, opened, limits), metrics, token=token, hosts=hosts)
+        self.advise(f"{', '.join(models)} at http://{self.host}:{self.port} (Ctrl-C ends)")
+        run_server(app, host=self.host, port=self.port)
+
+
+def _name_each(given: tuple[str, ...], option: str) -> dict[str, str]:
+    """Sources by the names that clients call: what was given, its last part for a path, or NAME=SOURCE."""
+    named: dict[str, str] = {}
+    for text in given:
+        name, equals, source = text.partition("=")
+        if not equals:
+            name, source = Path(text).name.removesuffix(".zip") or text, text
+        if not name or not source:
+            raise InputError(f"{option} {text!r}: expected a source, or NAME=SOURCE")
+        if name in named:
+            raise InputError(
+                f"{option} {text!r}: {name!r} is there already; give it another name, {option} NAME={source}"
+            )
+        named[name] = source
+    return named
+
+
+def _read_token(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise InputError(f"--token-file {path}: it cannot be read ({type(problem).__name__})") from problem
+    token = lines[0].strip() if lines else ""
+    if len(token) < 16 or not token.isascii() or not token.isprintable() or " " in token:
+        raise InputError(f"--token-file {path}: expected a first line of 16 or more ASCII letters and digits")
+    return token

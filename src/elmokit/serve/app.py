@@ -1,0 +1,140 @@
+"""All parts of a server put together, and run: models in, an address out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from elmokit.errors import ElmoError, InputError, LayerError
+from elmokit.serve.errors import RequestError
+from elmokit.serve.guard import Guard
+from elmokit.serve.language import make_language_router
+from elmokit.serve.metrics import Metrics
+from elmokit.serve.models import Shelf
+from elmokit.serve.openai import make_openai_router
+from elmokit.serve.schemas import ErrorAnswer
+from elmokit.serve.tei import make_tei_router
+from elmokit.serve.words import make_word_router
+from elmokit.version import find_version
+from elmokit.waits import WAITS
+
+__all__ = ["build_app", "run_server"]
+
+STATIC = Path(__file__).parent / "static"
+LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+OPEN_PATHS = {"/", "/health"}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"model": ErrorAnswer, "description": "The body is no JSON."},
+    401: {"model": ErrorAnswer, "description": "The token is missing or wrong."},
+    408: {"model": ErrorAnswer, "description": "The request arrived too slowly."},
+    413: {"model": ErrorAnswer, "description": "The request has too many bytes, texts or words."},
+    421: {"model": ErrorAnswer, "description": "The server is not called by that name."},
+    422: {"model": ErrorAnswer, "description": "The request does not fit: the message says what was expected."},
+    424: {"model": ErrorAnswer, "description": "The model failed on this request."},
+    429: {"model": ErrorAnswer, "description": "The server has too much to do: ask again in a moment."},
+    503: {"model": ErrorAnswer, "description": "The server is shutting down, or lacks what was asked for."},
+}
+
+
+def build_app(shelf: Shelf, metrics: Metrics, *, token: str | None = None, hosts: set[str] | None = None) -> Guard:
+    """The application that answers requests; `hosts` are names by which it may be called, any if none are given."""
+
+    @asynccontextmanager
+    async def close_at_the_end(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        shelf.close()
+
+    app = FastAPI(
+        title="elmokit",
+        version=find_version(),
+        summary="Vectors of words in their sentences.",
+        lifespan=close_at_the_end,
+        docs_url=None,  # its page loads scripts from other hosts
+        redoc_url=None,
+        responses=ERRORS,
+    )
+    app.include_router(make_openai_router(shelf))
+    app.include_router(make_tei_router(shelf, metrics))
+    app.include_router(make_word_router(shelf))
+    app.include_router(make_language_router(shelf))
+    app.add_exception_handler(RequestError, _answer_refusal)
+    app.add_exception_handler(ElmoError, _answer_library_error)
+    app.add_exception_handler(RequestValidationError, _answer_misfit)
+    app.add_exception_handler(HTTPException, _answer_http_error)
+    app.add_exception_handler(Exception, _answer_failure)
+    open_paths = set(OPEN_PATHS)
+    if STATIC.is_dir():
+
+        @app.get("/", include_in_schema=False)
+        async def show_explorer() -> FileResponse:
+            return FileResponse(STATIC / "index.html")
+
+        app.mount("/static", StaticFiles(directory=STATIC), name="static")
+        open_paths |= {f"/static/{path.name}" for path in STATIC.iterdir()}
+    return Guard(app, shelf.limits, metrics, token=token, open_paths=open_paths, hosts=hosts or set())
+
+
+def run_server(app: Guard, *, host: str, port: int) -> None:
+    """Serve until a signal comes; what is under way then is answered."""
+    WAITS.setLevel(logging.WARNING)  # a server is no command that one waits for
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        log_config=None,
+        log_level="warning",
+        access_log=False,  # addresses are nobody's business, and bodies least of all
+        server_header=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=int(app.limits.answer_seconds) + 1,
+    )
+    uvicorn.Server(config).run()
+
+
+def _answer(status: int, message: str, error_type: str) -> JSONResponse:
+    return JSONResponse({"error": message, "error_type": error_type}, status)
+
+
+async def _answer_refusal(request: Request, problem: Exception) -> JSONResponse:
+    assert isinstance(problem, RequestError)
+    answer = _answer(problem.status, str(problem), problem.error_type)
+    if problem.status == 429:
+        answer.headers["retry-after"] = "1"
+    return answer
+
+
+async def _answer_library_error(request: Request, problem: Exception) -> JSONResponse:
+    if isinstance(problem, (InputError, LayerError)):
+        return _answer(422, str(problem), "Validation")
+    return _answer(424, "the model failed on this request", "Backend")  # its message could name files
+
+
+async def _answer_failure(request: Request, problem: Exception) -> JSONResponse:
+    return _answer(424, "the server failed on this request", "Backend")  # the guard writes it into the log
+
+
+async def _answer_misfit(request: Request, problem: Exception) -> JSONResponse:
+    assert isinstance(problem, RequestValidationError)
+    is_json = all(each["type"] != "json_invalid" for each in problem.errors())
+    found = "; ".join(
+        f"{'.'.join(str(part) for part in each['loc'][1:])[:100]}: {each['msg'][:200]}" for each in problem.errors()[:3]
+    )
+    return _answer(422 if is_json else 400, found, "Validation")
+
+
+async def _answer_http_error(request: Request, problem: Exception) -> JSONResponse:
+    assert isinstance(problem, HTTPException)
+    answer = _answer(problem.status_code, str(problem.detail), "Validation")
+    answer.headers.update(problem.headers or {})
+    return answer
