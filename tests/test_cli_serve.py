@@ -1,0 +1,113 @@
+"""`elmo serve`: names, tokens and mistakes before a model is loaded; a server that is stopped finishes its work."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+import torch
+
+from elmokit import Elmo, ElmoConfig
+from elmokit.cli import main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "a=x", "--model", "a=y"], "'a' is there already"),
+        (["--model", "=x"], "expected a source, or NAME=SOURCE"),
+        (["--token-file", "nowhere"], "cannot be read"),
+        (["--texts", "0"], "texts is 0"),
+    ],
+)
+def test_mistakes_are_told_in_the_words_of_the_command(arguments, message, capsys):
+    assert main(["serve", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("token", ["", "short", "sixteen letters with spaces", "ünïcödé-ünïcödé-ünïcödé"])
+def test_a_weak_token_is_refused(token, tmp_path, capsys):
+    (tmp_path / "token").write_text(token, encoding="utf-8")
+    assert main(["serve", "--token-file", str(tmp_path / "token")]) == 2
+    assert "16 or more" in capsys.readouterr().err
+
+
+def test_without_the_extra_the_command_that_installs_it_is_told(monkeypatch, capsys):
+    real = builtins.__import__
+
+    def refuse(name, *args, **kwargs):
+        if name == "fastapi":
+            raise ImportError("no", name="fastapi")
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    assert main(["serve"]) == 1
+    assert "pip install 'elmokit[serve]'" in capsys.readouterr().err
+
+
+def post(address, path, values):
+    body = json.dumps(values).encode()
+    request = urllib.request.Request(address + path, body, {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.loads(answer.read())
+
+
+def wait_for(address, process):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(address + "/health", timeout=5):
+                return
+        except (urllib.error.URLError, ConnectionError):
+            time.sleep(0.1)
+    raise AssertionError(process.stderr.read())
+
+
+def has_read_nothing(address):
+    with urllib.request.urlopen(address + "/metrics") as answer:
+        return b'elmokit_words_total{model="tiny"} 0.0' in answer.read()
+
+
+def test_a_server_that_is_stopped_answers_what_it_has_taken(tmp_path):
+    torch.manual_seed(0)
+    Elmo.random(ElmoConfig.tiny()).save_pretrained(tmp_path / "tiny")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "elmokit", "serve", "--model", str(tmp_path / "tiny"), "--port", str(port)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    address, outcomes = f"http://127.0.0.1:{port}", []
+    try:
+        wait_for(address, process)
+        text = "the river bank is long " * 300
+
+        def ask():
+            try:
+                outcomes.append(len(post(address, "/embed", {"inputs": [text] * 4})))
+            except (urllib.error.URLError, ConnectionError) as problem:
+                outcomes.append(problem)
+
+        clients = [threading.Thread(target=ask) for _ in range(8)]
+        for client in clients:
+            client.start()
+        while has_read_nothing(address):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        for client in clients:
+            client.join()
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert outcomes == [4] * 8
+    assert "Traceback" not in said
