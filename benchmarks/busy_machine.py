@@ -75,7 +75,8 @@ class Hogs:
         self.number = number
 
     def __enter__(self) -> None:
-        count = [sys.executable, "-S", "-c", "while True: pass"]
+        code = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n  for _ in range(10**6): pass"
+        count = [sys.executable, "-S", "-c", code]  # ends with this program, however that ends
         self.processes = [subprocess.Popen(count) for _ in range(self.number)]
 
     def __exit__(self, *_: object) -> None:

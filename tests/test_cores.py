@@ -114,6 +114,7 @@ def test_before_torch_is_there_the_environment_tells_how_many_threads(
         ([1, 9, 1, 1, 1], {"GOMP_SPINCOUNT": "1000"}),  # for a moment only
         ([7], {"GOMP_SPINCOUNT": "1000"}),
         ([8], {"OMP_WAIT_POLICY": "passive"}),
+        ([9, 9, 1, 9, 9], {"OMP_WAIT_POLICY": "passive"}),
         ([20, 30, 40, 50, 60], {"OMP_WAIT_POLICY": "passive"}),
         (["many"], {"GOMP_SPINCOUNT": "1000"}),
         ([None], {"GOMP_SPINCOUNT": "1000"}),

@@ -88,7 +88,7 @@ def thread_settings(number: int) -> dict[str, str]:
 def _count_running() -> int:
     """How many threads of other programs have work to do, on the whole machine; 0 where the system does not tell.
 
-    The fewest of some looks: what appears for a moment is no load.
+    The median of some looks: what appears for a moment is no load, and a load may be away for a moment.
     """
     seen = []
     for look in range(LOOKS):
@@ -98,7 +98,7 @@ def _count_running() -> int:
         except OSError:  # another system
             return 0
         seen.append(int(found[1]) - 1 if found else 0)  # this process is one of them
-    return max(0, min(seen))
+    return max(0, sorted(seen)[LOOKS // 2])
 
 
 @functools.cache

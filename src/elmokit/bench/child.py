@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from elmokit.cores import count_cores, thread_settings
+from elmokit.cores import WAITING, count_cores, thread_settings
 from elmokit.errors import ElmoError
 
 __all__ = ["Child", "PeerError"]
@@ -84,8 +84,8 @@ class Child:
 
 
 def _environment(threads: int, *, is_ours: bool) -> dict[str, str]:
-    # `elmo` has its own threads sleep while they wait. Contestants are called from Python, where nobody says that.
-    left_out = ("PYTHONPATH", "OMP_WAIT_POLICY")
+    # `elmo` says how its own threads wait. Contestants are called from Python, where nobody says that.
+    left_out = ("PYTHONPATH", *WAITING)
     environment = {name: value for name, value in os.environ.items() if name not in left_out}
     environment |= thread_settings(threads)
     if is_ours:
