@@ -118,7 +118,7 @@ class LineReader:
             shown = "standard input" if name == STANDARD_INPUT else name
             with open_text(name) as (data, self._tell):
                 _check_beginning(data, shown)
-                for place, raw, is_cut in _cut_lines(data, self._longest or -1):
+                for place, raw, is_cut in split_lines(data, longest=self._longest or -1):
                     if is_cut and not self._cuts:
                         raise InputError(
                             f"{shown}:{place}: expected one sentence on a line, found a line of more than "
@@ -236,38 +236,6 @@ def open_text(name: PathName, *, error: type[InputError | CheckpointError] = Inp
         ) from problem
 
 
-def split_lines(data: BinaryIO, *, longest: int = -1) -> Iterator[bytes]:
-    """The lines of unpacked bytes, without their ends; one of more than `longest` bytes, if given, is cut there."""
-    raw = data.readline(longest).removeprefix(BYTE_ORDER_MARK)
-    while raw:
-        yield raw.removesuffix(b"\n").removesuffix(b"\r") if raw.endswith(b"\n") else raw
-        raw = data.readline(longest)
-
-
-def _cut_lines(data: BinaryIO, longest: int) -> Iterator[tuple[int, bytes, bool]]:
-    """The lines with their numbers from 1; a longer one in pieces, and whether another piece of it follows."""
-    number, rest, raw = 1, b"", data.readline(longest)
-    is_cut = len(raw) == longest
-    raw = raw.removeprefix(BYTE_ORDER_MARK)
-    while raw:
-        piece = rest + raw
-        if raw.endswith(b"\n"):
-            yield number, piece.removesuffix(b"\n").removesuffix(b"\r"), False
-            number, rest = number + 1, b""
-        elif is_cut:
-            end = _find_cut(piece)
-            yield number, piece[:end], True
-            rest = piece[end:]
-        else:  # the end of the file
-            rest = piece
-            break
-        room = longest - len(rest) if longest >= 0 else longest
-        raw = data.readline(room)
-        is_cut = len(raw) == room
-    if rest:
-        yield number, rest, False
-
-
 def _check_beginning(data: BinaryIO, name: str) -> None:
     peek = getattr(data, "peek", None)  # what replaces standard input may have none
     if peek is not None:
@@ -311,6 +279,35 @@ def _identify(file: str) -> FileIdentity:
         data.seek(max(0, size - IDENTITY_BYTES))
         digest.update(data.read(IDENTITY_BYTES))
     return FileIdentity(file, size, digest.hexdigest())
+
+
+def split_lines(data: BinaryIO, *, longest: int = -1) -> Iterator[tuple[int, bytes, bool]]:
+    """The lines of unpacked bytes: number from 1, bytes without the end, whether the line goes on in the next piece.
+
+    Arguments:
+        data: the bytes; a byte-order mark is left out.
+        longest: bytes that a piece may have; a longer line is cut at a space, or else between two characters.
+    """
+    number, rest, raw = 1, b"", data.readline(longest)
+    is_cut = len(raw) == longest
+    raw = raw.removeprefix(BYTE_ORDER_MARK)
+    while raw:
+        piece = rest + raw
+        if raw.endswith(b"\n"):
+            yield number, piece.removesuffix(b"\n").removesuffix(b"\r"), False
+            number, rest = number + 1, b""
+        elif is_cut:
+            end = _find_cut(piece)
+            yield number, piece[:end], True
+            rest = piece[end:]
+        else:  # the end of the file
+            rest = piece
+            break
+        room = longest - len(rest) if longest >= 0 else longest
+        raw = data.readline(room)
+        is_cut = len(raw) == room
+    if rest:
+        yield number, rest, False
 
 
 def _find_matches(source: str) -> list[str]:

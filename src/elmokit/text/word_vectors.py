@@ -158,7 +158,7 @@ def _number_lines(path: Path) -> Iterator[tuple[int, bytes]]:
             "unpack it, or save it as text with gensim"
         )
     with open_text(path, error=CheckpointError) as (data, _):
-        for number, line in enumerate(split_lines(data, longest=LONGEST_LINE), start=1):
+        for number, line, _ in split_lines(data, longest=LONGEST_LINE):
             if text := line.rstrip():  # bytes: only ASCII blanks; some words are others
                 yield number, text
 
