@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -79,7 +80,7 @@ def trials(folder: Path, text: Path, embedder: Embedder, name: str, rng: random.
     whole.parent.mkdir()
     started = time.perf_counter()
     job = Job(lambda: embed(text, whole, embedder), whole)
-    num_parts = job.watch(until=None)
+    num_parts = job.watch_parts(until=None)
     assert job.wait() == 0
     duration = time.perf_counter() - started
     expected = contents(whole.parent)
@@ -89,7 +90,7 @@ def trials(folder: Path, text: Path, embedder: Embedder, name: str, rng: random.
         output.parent.mkdir()
         for attempt in range(1 + trial % 2):
             job = Job(lambda output=output, attempt=attempt: embed(text, output, embedder, resume=attempt > 0), output)
-            job.watch(
+            job.watch_parts(
                 until=min(rng.randint(0, num_parts + 4), num_parts + 1)
             )  # past the last part: while the output is assembled
             time.sleep(rng.uniform(0, duration / num_parts))
@@ -110,6 +111,7 @@ def training_trials(folder: Path, rng: random.Random, count: int) -> int:
     """Kill trainings while they encode, step and save."""
     if not count:
         return 0
+    import_what_training_needs()
     text = folder / "text.txt"
     text.write_text("".join(f"{line}\n" for line in lines(rng, 300)), encoding="utf-8")
     whole = folder / "train" / "model"
@@ -117,14 +119,18 @@ def training_trials(folder: Path, rng: random.Random, count: int) -> int:
     started = time.perf_counter()
     assert Job(lambda: train_tiny(text, whole), whole).wait() == 0
     duration = time.perf_counter() - started
-    expected = trained(whole)
+    expected, num_lines = trained(whole), num_logged(whole.with_name("model.training") / "log.jsonl")
     moments, failures = [], 0
     for trial in range(count):
         model = folder / f"train-{trial}" / "model"
         model.parent.mkdir()
         for _ in range(1 + trial % 2):
             job = Job(lambda model=model: train_tiny(text, model), model)
-            time.sleep(rng.uniform(0, duration))
+            log, num_more = model.with_name("model.training") / "log.jsonl", rng.randrange(num_lines)
+            before = num_logged(log)
+            job.watch(lambda log=log, wanted=before + num_more: num_logged(log) >= wanted)
+            # Before the first line there is more to meet: encoding, building. After the last, the model is saved.
+            time.sleep(rng.uniform(0, duration / (2 if num_more == 0 else num_lines)))
             job.kill()
             moments.append(training_stage(model))
         if Job(lambda model=model: train_tiny(text, model), model).wait() != 0 or trained(model) != expected:
@@ -134,6 +140,12 @@ def training_trials(folder: Path, rng: random.Random, count: int) -> int:
     print(f"training: {duration:.1f} s undisturbed; {len(moments)} kills in {count} trainings, {failures} differ")
     print(f"  found at the kill: {'; '.join(moments)}", flush=True)
     return failures
+
+
+def import_what_training_needs() -> None:
+    """Once, before processes are forked: importing them takes longer than training does."""
+    for name in ("torch._dynamo", "torch.distributed.optim"):
+        import_module(name)
 
 
 def train_tiny(text: Path, model: Path, report: Callable[[dict], object] | None = None) -> None:
@@ -158,6 +170,10 @@ def losses(folder: Path) -> list[dict]:
     """The log of a training without its speeds, which no two runs share."""
     read = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     return [{name: value for name, value in line.items() if "second" not in name} for line in read]
+
+
+def num_logged(log: Path) -> int:
+    return log.read_bytes().count(b"\n") if log.exists() else 0
 
 
 def training_stage(model: Path) -> str:
@@ -196,15 +212,22 @@ class Job:
                 print(f"{output.name}: {problem!r}", flush=True)
                 os._exit(1)
 
-    def watch(self, until: int | None) -> int:
-        """Wait for so many parts (one more than there are: for the assembly), or for the end; the parts seen."""
-        seen = 0
-        while self._code is None:
-            seen = max(seen, len(list(self.partial.glob("part-*.safetensors"))))
-            if until is not None and seen + (self.partial / "assembly").exists() >= until:
-                break
+    def watch(self, is_reached: Callable[[], bool]) -> None:
+        """Wait until something is reached, or for the end."""
+        while self._code is None and not is_reached():
             self._ended(os.WNOHANG)
             time.sleep(0.001)
+
+    def watch_parts(self, until: int | None) -> int:
+        """Wait for so many parts (one more than there are: for the assembly), or for the end; the parts seen."""
+        seen = 0
+
+        def is_reached() -> bool:
+            nonlocal seen
+            seen = max(seen, len(list(self.partial.glob("part-*.safetensors"))))
+            return until is not None and seen + (self.partial / "assembly").exists() >= until
+
+        self.watch(is_reached)
         return seen
 
     def kill(self) -> None:

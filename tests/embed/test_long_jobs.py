@@ -25,4 +25,12 @@ def test_a_long_stream_keeps_order_and_memory():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks a process that has torch loaded")
 def test_a_killed_job_resumes_to_the_same_bytes():
-    assert "all outputs are equal" in run("kill_resume.py", "--kills", "3", "--lines", "600", "--formats", "parquet")
+    quick = "--kills", "3", "--lines", "600", "--formats", "parquet", "--trainings", "3"
+    assert "all outputs are equal" in run("kill_resume.py", *quick)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks a process that has torch loaded")
+def test_two_jobs_with_one_output_neither_mix_nor_lose_anything():
+    assert "8 pairs, 0 mixed or lost" in run(
+        "racing_jobs.py", "--pairs", "8", "--lines", "400", "--kinds", "npy", "train"
+    )
