@@ -145,6 +145,9 @@ def test_csv_files_train_score_and_predict(desk, capsys):
     (desk / "review.csv").write_text("Stars,Review\n5,Fine.\n", encoding="utf-8")
     assert main(["task", "predict", "films", "--file", "review.csv"]) == 2
     assert "review.csv:1: expected a row that names the column of the sentence (text, sent" in capsys.readouterr().err
+    (desk / "empty.csv").write_text("text,id\n", encoding="utf-8")
+    assert main(["task", "predict", "films", "--file", "empty.csv"]) == 2
+    assert "expected text to predict for, found none" in capsys.readouterr().err
     (desk / "short.csv").write_text("text,id\nFine.,1\nFine.\n", encoding="utf-8")
     assert main(["task", "predict", "films", "--file", "short.csv"]) == 2
     assert "short.csv:3: expected 2 fields, found 1" in capsys.readouterr().err

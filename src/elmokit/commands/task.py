@@ -243,6 +243,8 @@ class TaskPredict(Computation):
 
         model = load_task(self.folder, elmo=self.elmo, device=self.device)
         examples = list(self._examples(model))
+        if not examples:
+            raise InputError("expected text to predict for, found none: one example per line")
         predictions = model.predict_all(examples, progress=True)
         for example, prediction in zip(examples, predictions, strict=True):
             say(json.dumps(prediction, ensure_ascii=False) if self.json else model.show(example, prediction))
