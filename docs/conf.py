@@ -34,6 +34,7 @@ autodoc_typehints = "description"  # beside the explanation of an argument: sign
 autodoc_typehints_description_target = "documented_params"
 napoleon_custom_sections = ["Returns"]  # words on what comes back, where napoleon would read "TYPE: words"
 python_use_unqualified_type_names = True
+copybutton_selector = "div:not(.highlight-output, .highlight-text) > div.highlight > pre"  # what is typed, not printed
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
