@@ -65,7 +65,8 @@ def test_header_says_how_it_was_made(tmp_path: Path) -> None:
     corpus = encoded(tmp_path, min_count=2)
     header = json.loads((corpus.folder / "corpus.json").read_text())
     assert header["format_version"] == 1
-    assert header["files"] == [{"name": str(tmp_path / "text.txt"), "bytes": len(TEXT)}]
+    (file,) = header["files"]
+    assert (file["name"], file["bytes"], len(file["hash"])) == (str(tmp_path / "text.txt"), len(TEXT), 32)
     assert header["settings"]["segmenter"] == "spaces"
     assert corpus.settings["min_count"] == 2
     assert corpus.vocabulary == ["<S>", "</S>", "<UNK>", "the", "cat", "sat"]

@@ -2,6 +2,7 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import sys
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ import pyarrow
 import pytest
 
 from elmokit.errors import InputError
-from elmokit.text.files import LineReader, read_blocks
+from elmokit.text.files import LineReader, identify_files, read_blocks
 
 
 def zstd_compress(data):
@@ -158,3 +159,23 @@ def test_no_byte_is_lost_where_lines_are_cut(text, longest, tmp_path):
     lines = list(LineReader([written(tmp_path, text.encode())], longest=longest, cuts=True))
     assert all(len(line.raw) <= longest for line in lines)
     assert "".join(line.text() for line in lines) == text.replace("\n", "")
+
+
+def test_a_file_is_known_by_its_size_its_head_and_its_tail(tmp_path):
+    path, text = tmp_path / "long.txt", b"a" * 200_000
+    known = set()
+    for change in (b"", b"b"):  # a byte at the beginning, at the end, more, fewer
+        for data in (change + text[len(change) :], text[len(change) :] + change, text + change, text[len(change) :]):
+            path.write_bytes(data)
+            (identity,) = identify_files([str(path)])
+            assert (identity.name, identity.bytes) == (str(path), len(data))
+            known.add(identity[1:])
+    assert len(known) == 5
+    assert str(identity) == f"{path} (199,999 bytes, hash {identity.hash[:8]})"
+
+
+def test_standard_input_and_pipes_have_a_name_alone(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    identities = identify_files(["-", str(tmp_path / "pipe")])
+    assert identities == [("-", None, None), (str(tmp_path / "pipe"), None, None)]
+    assert str(identities[0]) == "standard input"
