@@ -316,12 +316,12 @@ class _Training:
 
     def facts(self) -> dict[str, str]:
         """What is known about the model, for its card."""
-        counted = self.corpus.vocabulary, self.corpus.counts_V.tolist()
+        words, counts = self.corpus.vocabulary[UNKNOWN + 1 :], self.corpus.counts_V[UNKNOWN + 1 :].tolist()
         facts = {
             **self.start.facts,
             "training_words": f"{self.tokens:,}",
             "corpus": f"{self.corpus.num_tokens:,} words in {self.corpus.num_sentences:,} sentences",
-            "scripts": ", ".join(find_scripts(*(part[UNKNOWN + 1 :] for part in counted))),
+            "scripts": ", ".join(find_scripts(words, counts)),
             "elmokit": describe_version(),
         }
         if self.evaluations:
