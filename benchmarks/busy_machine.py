@@ -1,6 +1,7 @@
 """How much of its speed is left to elmokit where other programs have the cores.
 
-    python benchmarks/busy_machine.py [--before OTHER/src] [--hogs 0 2 4] [--seconds 10] [--repeats 1]
+    python benchmarks/busy_machine.py [--before OTHER/src] [--setting NAME=VALUE] [--hogs 0 2 4] [--seconds 10]
+                                      [--repeats 1] [--measures train evaluate embed]
 
 Starts so many hogs (processes that do nothing but count), and measures words/s beside them:
 
@@ -8,7 +9,8 @@ Starts so many hogs (processes that do nothing but count), and measures words/s 
     evaluate   `LanguageModel.perplexity` in a process that begins as `elmo evaluate` does
     embed      `Embedder.embed`, a hundred sentences at a time, in a program of the user's own
 
-Each is the best of so many repeats, taken in turns with the tree of another commit, if its `src` is given. "of quiet"
+Each is the best of so many repeats, taken in turns with the tree of another commit, if its `src` is given, and with
+settings of the environment, such as GOMP_SPINCOUNT=300, OMP_WAIT_POLICY=passive or OMP_NUM_THREADS=1. "of quiet"
 is the ratio to the same without hogs: a fair system leaves half to a program of as many threads as there are hogs,
 where both are as many as the cores. "others" is how many cores all other programs used meanwhile, on average: beside
 more than 0.1 a figure is not that of a quiet machine. With three numbers of hogs and two trees it takes four minutes.
@@ -33,6 +35,7 @@ SENTENCES = 100  # per call
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", type=Path, help="the src folder of another commit")
+    parser.add_argument("--setting", nargs="+", default=[], metavar="NAME=VALUE", help="each is measured too")
     parser.add_argument("--hogs", type=int, nargs="+", default=[0, 2, 4])
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--repeats", type=int, default=1)
@@ -42,16 +45,20 @@ def main() -> None:
     if asked.child:
         run_child(asked.child, asked.seconds)
         return
-    trees = {"now": HERE, **({"before": asked.before.resolve()} if asked.before else {})}
+    ways = {"now": environment_of(HERE)}
+    if asked.before:
+        ways["before"] = environment_of(asked.before.resolve())
+    for setting in asked.setting:
+        ways[setting] = {**ways["now"], **dict([setting.split("=", 1)])}
     print(f"{len(os.sched_getaffinity(0))} cores, load average {os.getloadavg()[0]:.1f}, best of {asked.repeats}\n")
-    print("| measure | tree | hogs | words/s | of quiet | others |\n|---|---|---|---|---|---|")
+    print("| measure | what | hogs | words/s | of quiet | others |\n|---|---|---|---|---|---|")
     for measure in asked.measures:
         quiet: dict[str, float] = {}
         for hogs in asked.hogs:
-            found: dict[str, list[tuple[float, float]]] = {name: [] for name in trees}
+            found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
             for _ in range(asked.repeats):
-                for name, tree in trees.items():
-                    found[name].append(watch_others(measure, tree, hogs, asked.seconds))
+                for name, environment in ways.items():
+                    found[name].append(watch_others(measure, environment, hogs, asked.seconds))
             for name, results in found.items():
                 speed, others = max(results)
                 quiet.setdefault(name, speed)
@@ -60,10 +67,13 @@ def main() -> None:
     print(f"\nload average {os.getloadavg()[0]:.1f} at the end, hogs included")
 
 
-def watch_others(measure: str, tree: Path, hogs: int, seconds: float) -> tuple[float, float]:
+def watch_others(measure: str, environment: dict[str, str], hogs: int, seconds: float) -> tuple[float, float]:
     """Words/s, and the cores that neither this nor the hogs used."""
     start, busy, ours = time.perf_counter(), busy_seconds(), own_seconds()
-    speed = measure_training(tree, hogs, seconds) if measure == "train" else ask_child(measure, tree, hogs, seconds)
+    with Hogs(hogs):
+        speed = (
+            measure_training(environment, seconds) if measure == "train" else ask_child(measure, environment, seconds)
+        )
     others = busy_seconds() - busy - (own_seconds() - ours)
     return speed, max(0.0, others) / (time.perf_counter() - start)
 
@@ -85,15 +95,14 @@ class Hogs:
             process.wait()
 
 
-def measure_training(tree: Path, hogs: int, seconds: float) -> float:
+def measure_training(environment: dict[str, str], seconds: float) -> float:
     """Words/s of all steps but the first, which warms up; of that one if there is no other."""
     with tempfile.TemporaryDirectory() as folder:
         text, model = Path(folder, "text.txt"), Path(folder, "model")
         text.write_text("\n".join(" ".join(sentence) for sentence in sample(4000)) + "\n", encoding="utf-8")
         command = [sys.executable, "-m", "elmokit", "train", str(text), "-o", str(model), "--recipe", "tiny_cpu"]
         command += ["--tokenised", "--workers", "1", "--log-every", "1000", "--minutes", str(seconds / 60)]
-        with Hogs(hogs):
-            subprocess.run(command, env=environment_of(tree), check=True, capture_output=True)
+        subprocess.run(command, env=environment, check=True, capture_output=True)
         lines = map(json.loads, Path(f"{model}.training", "log.jsonl").read_text(encoding="utf-8").splitlines())
         steps = [(line["tokens"], line["words_per_second"]) for line in lines if line["kind"] == "train"]
     ends = [0, *(tokens for tokens, _ in steps)]
@@ -102,11 +111,10 @@ def measure_training(tree: Path, hogs: int, seconds: float) -> float:
     return sum(count for count, _ in counted) / sum(count / speed for count, speed in counted)
 
 
-def ask_child(measure: str, tree: Path, hogs: int, seconds: float) -> float:
-    """What a child of this program tells; the hogs are there when it begins."""
+def ask_child(measure: str, environment: dict[str, str], seconds: float) -> float:
+    """What a child of this program tells."""
     command = [sys.executable, __file__, "--child", measure, "--seconds", str(seconds)]
-    with Hogs(hogs):
-        return float(subprocess.run(command, env=environment_of(tree), check=True, stdout=subprocess.PIPE).stdout)
+    return float(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout)
 
 
 def run_child(measure: str, seconds: float) -> None:
