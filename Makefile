@@ -4,7 +4,7 @@ BIN := .venv/bin
 # One torch thread per test worker: two workers on two cores would otherwise fight over them.
 WORKERS ?= 2
 
-.PHONY: help demo test lint types layers suite test-pythons docs bench clean
+.PHONY: help demo test lint types layers suite fuzz test-pythons docs bench clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -34,6 +34,12 @@ layers: .venv/installed ## the one-way rule between modules (import-linter)
 
 suite: .venv/installed ## tests with coverage
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --cov --cov-report=term -q
+
+# Not a part of `test`, which runs a few seconds of it: the longer, the better.
+MINUTES ?= 10
+SEED ?= $(shell date +%s)
+fuzz: .venv/installed ## spoil models, tasks, trainings, jobs, texts and command lines for MINUTES=10, from a SEED=N
+	$(BIN)/python tests/fuzz/fuzz.py --minutes $(MINUTES) --seed $(SEED)
 
 # Not a part of `test`: each Python takes minutes and, with the CUDA build of torch, 5 GB while it runs.
 test-pythons: ## the installed wheel on python3.10 to python3.14, where found, or on those of PYTHONS="PATH ..."

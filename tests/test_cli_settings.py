@@ -69,7 +69,9 @@ def test_text_becomes_a_value(name, text, value):
 BAD = [("count", "1.5"), ("count", "x"), ("count", "true"), ("rate", "x"), ("rate", "none"), ("on", "1"), ("kind", "c")]
 
 
-@pytest.mark.parametrize(("name", "text"), [*BAD, ("widths", "1,2")])
+@pytest.mark.parametrize(
+    ("name", "text"), [*BAD, ("widths", "1,2"), ("count", "1e999"), ("rate", "NaN"), ("rate", "-Infinity")]
+)
 def test_other_text_is_an_error(name, text):
     with pytest.raises(ConfigError, match=f"--{name} is '{text}': (expected|use one of a, b)"):
         read_value(SETTINGS[name], text)

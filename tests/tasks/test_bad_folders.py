@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import socket
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -68,6 +70,14 @@ def check_refused(folder, *says):
 
 def test_the_folder_itself_loads(folder):
     assert load_task(folder, device="cpu").labels == ["O", "S-X"]
+
+
+def test_looking_at_sizes_first_costs_no_time(saved):
+    """Random numbers for a tensor without values would make torch import its compiler, and with it sympy."""
+    load = f"import sys; from elmokit.tasks.base import load_task; load_task({str(saved)!r})"
+    code = f"{load}; print('sympy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize(

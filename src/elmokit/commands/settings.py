@@ -10,6 +10,7 @@ import ast
 import dataclasses
 import inspect
 import json
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import pairwise
 from textwrap import dedent
@@ -126,7 +127,7 @@ def read_value(setting: Setting, text: str) -> Any:  # noqa: ANN401
         value = _read_json(text if setting.type not in (int, float) else text.replace("_", ""))
         if setting.type not in (int, float) and value is not None:
             return value
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
             if setting.type is float:
                 return float(value)
             if value == int(value):

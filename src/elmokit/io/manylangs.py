@@ -228,19 +228,23 @@ def _make_config(
 
 def _read_dictionary(path: Path, specials: Sequence[str]) -> dict[int, str]:
     """Row → item of lines `item TAB row`; a line of one field is U+3000, whose own line is stripped bare when read."""
-    with explain_failures(path, "expected UTF-8 text, found something else"):
-        lines = path.read_text(encoding="utf-8").split("\n")
     rows: dict[str, int] = {}
-    for number, line in enumerate(lines, start=1):
-        fields = line.strip().split("\t")
-        if fields == [""]:
-            continue
-        item, row = ("\u3000", fields[0]) if len(fields) == 1 else (fields[0], fields[-1])
-        if len(fields) > 2 or not (row.isascii() and row.isdigit() and len(row) < 10):
-            raise CheckpointError(
-                f"{path}, line {number}: expected an item, a tab and a row number, found {line!r:.60}"
-            )
-        rows[item] = int(row)  # an item given twice has its last row, as in the original
+    # Line by line, and only "\n" ends one: a file of something else is refused at its first line.
+    with (
+        explain_failures(path, "expected UTF-8 text, found something else"),
+        path.open(encoding="utf-8", newline="\n") as lines,
+    ):
+        for number, line in enumerate(lines, start=1):
+            fields = line.strip().split("\t")
+            if fields == [""]:
+                continue
+            item, row = ("\u3000", fields[0]) if len(fields) == 1 else (fields[0], fields[-1])
+            if len(fields) > 2 or not (row.isascii() and row.isdigit() and len(row) < 10):
+                found = line[:100].removesuffix("\n")
+                raise CheckpointError(
+                    f"{path}, line {number}: expected an item, a tab and a row number, found {found!r:.60}"
+                )
+            rows[item] = int(row)  # an item given twice has its last row, as in the original
     missing = [special for special in specials if special not in rows]
     if missing:
         raise CheckpointError(f"{path} lacks {missing}: expected each of {list(specials)}; unpack the archive again")

@@ -14,6 +14,7 @@ from typing import Any
 
 from elmokit.errors import CheckpointError, ConfigError, OutputError
 from elmokit.io.atomic import replace_text, sweep_partial
+from elmokit.io.inside import check_entries
 from elmokit.io.text_files import read_json
 from elmokit.pretrain.corpus.encoded import EncodedCorpus
 from elmokit.pretrain.corpus.encoding import encode_corpus
@@ -57,7 +58,9 @@ def compare_settings(folder: Path, settings: dict[str, Any], model_folder: Path)
     path = folder / "training.json"
     values = _as_json(settings)
     before: dict[str, Any] = values
-    if path.is_file():
+    if folder.is_dir():
+        check_entries(folder)
+    if path.exists():
         before = _read_settings(path)
     elif model_folder.exists() and (not model_folder.is_dir() or any(model_folder.iterdir())):
         raise OutputError(f"{model_folder} exists and is not of a run of this program: choose another folder")
@@ -104,6 +107,7 @@ def encode_text(texts: Texts, folder: Path, config: TrainConfig, tokenised: bool
     corpus = find_corpus(texts, folder)
     if corpus.parent == folder:
         sweep_partial(corpus)
+    _check_complete(corpus)
     if not (corpus / "corpus.json").is_file():
         encode_corpus(
             list(texts),
@@ -127,11 +131,21 @@ def encode_held_out(held_out: Texts, corpus: Path, folder: Path, tokenised: bool
     """Encode the held-out text of a run with the vocabulary of its corpus, unless that was done before."""
     destination = folder / "held-out"
     sweep_partial(destination)
+    _check_complete(destination)
     if held_out and not (destination / "corpus.json").is_file():
         vocabulary = EncodedCorpus.open(corpus).vocabulary
         encode_corpus(list(held_out), destination, vocabulary=vocabulary, tokenised=tokenised, workers=workers)
     elif held_out:
         _check_same_text(destination, held_out, segmenter=_name_segmenter(tokenised))
+
+
+def _check_complete(corpus: Path) -> None:
+    """Refuse a folder that should be an encoded corpus, or not there yet."""
+    if corpus.is_dir() and any(corpus.iterdir()) and not (corpus / "corpus.json").is_file():
+        raise CheckpointError(
+            f"{corpus}: expected an encoded corpus, found no file corpus.json in it; remove the folder, and the text "
+            "is encoded anew"
+        )
 
 
 def find_corpus(texts: Texts, folder: Path) -> Path:

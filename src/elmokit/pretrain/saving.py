@@ -18,6 +18,7 @@ from torch import Tensor
 from elmokit import io
 from elmokit.errors import CheckpointError, ConfigError, OutputError
 from elmokit.io.atomic import explain_failure, replace_file, sweep_partial
+from elmokit.io.inside import check_entries
 from elmokit.io.torch_files import read_torch
 from elmokit.model import Elmo
 from elmokit.pretrain.basis import change_basis
@@ -78,6 +79,7 @@ class Checkpoints:
         paths = self._paths()
         if not paths:
             return None
+        check_entries(self.folder)
         return read_torch(paths[-1], device=device, checks_sums=True, advice=ADVICE)
 
     @contextmanager

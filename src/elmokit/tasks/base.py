@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from elmokit.devices import find_device, is_out_of_memory
 from elmokit.errors import CheckpointError, ConfigError, InputError
@@ -242,7 +243,7 @@ def load_task(
 
     weights = folder / "model.safetensors"
     try:
-        with torch.device("meta"):  # sizes alone: nothing is allocated before the file is known to hold as much
+        with torch.device("meta"), _WithoutValues():  # nothing is allocated before the file is known to hold as much
             expected = {name: tuple(value.shape) for name, value in _list_weights(build()).items()}
         tensors = read_safetensors(weights, lambda found: compare_shapes(expected, found, weights))
         check_values(tensors, weights)
@@ -323,6 +324,19 @@ def _find_own_elmo(folder: Path, config: InputConfig, *, is_copied: bool) -> str
             f"unasked: name it yourself with --elmo SOURCE, such as --elmo {name:.100}"
         )
     return name
+
+
+class _WithoutValues(TorchFunctionMode):
+    """Leaves out what only changes values: tensors that have none keep their shapes.
+
+    Asked to draw random numbers for such a tensor, torch would import its compiler first, which takes a second.
+    """
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        name, kwargs = function.__name__, kwargs or {}
+        if name == "__invert__" or (name.endswith("_") and not name.endswith("__")):
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)
 
 
 def _list_weights(model: TaskModel) -> dict[str, Tensor]:

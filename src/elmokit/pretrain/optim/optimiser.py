@@ -136,6 +136,9 @@ class Optimiser:
 
     def _check_state(self, kind: str, name: str, values: dict[str, Any], where: str | Path) -> None:
         named = {f"{part} of {name}": value for part, value in values.items()}
+        other = next((part for part, value in named.items() if not isinstance(value, Tensor)), None)
+        if other is not None:
+            raise CheckpointError(f"{where}: expected {other!s:.80} to be a tensor, found {named[other]!r:.40}")
         wanted = {f"{part} of {name}": tuple(self._parameters[name].shape) for part in STATES[kind]}
         if kind != "muon":
             wanted[f"step of {name}"] = ()
