@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as StillWaitingError
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -58,6 +62,29 @@ def test_a_complete_pass_is_not_run_again(spelled, tmp_path):
     np.testing.assert_array_equal(first.layers_LND, again.layers_LND)
     freeze(spelled, SENTENCES[:2], spans[:4], folder=tmp_path)
     assert spelled.calls == [3, 2]
+
+
+def test_two_probes_of_the_same_compute_once(spelled, tmp_path, monkeypatch):
+    """The second would otherwise empty the file that the first has mapped, which ends the first with a bus error."""
+    spans, compute = span_every_word(SENTENCES), spelled.layers
+    is_computing, may_go = threading.Event(), threading.Event()
+
+    def slowly(sentences):
+        is_computing.set()
+        may_go.wait(10)
+        return compute(sentences)
+
+    monkeypatch.setattr(spelled, "layers", slowly)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(freeze, spelled, SENTENCES, spans, folder=tmp_path)
+        assert is_computing.wait(10)
+        second = pool.submit(freeze, spelled, SENTENCES, spans, folder=tmp_path)
+        with pytest.raises(StillWaitingError):  # Python 3.10 has a class of its own for it
+            second.result(timeout=0.4)  # it waits
+        may_go.set()
+        np.testing.assert_array_equal(first.result().layers_LND, second.result().layers_LND)
+    assert spelled.calls == [3]
+    assert {path.suffix for path in tmp_path.iterdir()} == {".f16", ".json"}
 
 
 def test_a_stopped_pass_goes_on(spelled, tmp_path, monkeypatch):
