@@ -81,7 +81,7 @@ def build_app(shelf: Shelf, metrics: Metrics, *, token: str | None = None, hosts
             return FileResponse(STATIC / "index.html")
 
         app.mount("/static", StaticFiles(directory=STATIC), name="static")
-        open_paths |= {f"/static/{path.name}" for path in STATIC.iterdir()}
+        open_paths |= {f"/static/{path.relative_to(STATIC).as_posix()}" for path in STATIC.rglob("*.*")}
     return Guard(app, shelf.limits, metrics, token=token, open_paths=open_paths, hosts=hosts or set())
 
 

@@ -1,0 +1,168 @@
+// The page: which view is open, in which language, over which model. location.hash holds all of it, and never reaches
+// the server.
+import { getInfo, Problem } from "./api.js";
+import { make, rove } from "./controls.js";
+import { LANGUAGES, preferredLanguage, say, speak } from "./labels.js";
+import { openCompare } from "./views/compare.js";
+
+const VIEWS = { compare: openCompare };
+const LONGEST = 8000; // characters of a text in an address
+const states = Object.fromEntries(Object.keys(VIEWS).map((name) => [name, {}]));
+const shared = { view: "compare", lang: null, model: null };
+let info = null;
+let opened = { redraw() {} };
+let tooLong = false;
+
+function readAddress() {
+  const given = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+  shared.view = given.view in VIEWS ? given.view : "compare";
+  shared.lang = LANGUAGES.includes(given.lang) ? given.lang : shared.lang;
+  shared.model = given.model ?? shared.model;
+  for (const name of ["view", "lang", "model"]) delete given[name];
+  if (Object.keys(given).length || location.hash === "") states[shared.view] = given;
+}
+
+function writeAddress({ push = false } = {}) {
+  tooLong = false;
+  const values = new URLSearchParams({ view: shared.view });
+  if (shared.lang) values.set("lang", shared.lang);
+  if (shared.model && info?.models.length > 1) values.set("model", shared.model);
+  for (const [name, value] of Object.entries(states[shared.view])) {
+    if (value.length > LONGEST) tooLong = true;
+    else values.set(name, value);
+  }
+  const address = `#${values}`;
+  if (address === location.hash) return;
+  if (push) history.pushState(null, "", address);
+  else history.replaceState(null, "", address);
+}
+
+/** What a view knows of the page. */
+function makePage() {
+  const name = shared.view;
+  return {
+    state: states[name],
+    model: info.models.find((model) => model.name === shared.model) ?? info.models[0],
+    isTooLong: () => tooLong,
+    /** Keep values in the address; null takes one away. */
+    save(values) {
+      for (const [key, value] of Object.entries(values)) {
+        if (value === null) delete states[name][key];
+        else states[name][key] = `${value}`;
+      }
+      if (shared.view === name) writeAddress();
+    },
+    /** Run what may be refused; a refusal becomes one line. */
+    async attempt(work) {
+      const root = document.getElementById("view");
+      root.setAttribute("aria-busy", "true");
+      try {
+        tell("");
+        return await work();
+      } catch (problem) {
+        tell(problem instanceof Problem ? problem.message : `${say("failed")} ${problem.message}`);
+        if (!(problem instanceof Problem)) console.error(problem);
+        return null;
+      } finally {
+        root.removeAttribute("aria-busy");
+      }
+    },
+    tell,
+  };
+}
+
+function tell(message) {
+  const line = document.getElementById("problem");
+  line.textContent = message;
+  line.hidden = !message;
+}
+
+function openView() {
+  speak(shared.lang ?? preferredLanguage());
+  for (const node of document.querySelectorAll("[data-label]")) node.textContent = say(node.dataset.label);
+  document.getElementById("language").value = document.documentElement.lang;
+  document.title = `${say(shared.view)} – elmokit`;
+  drawTabs();
+  drawTheme();
+  writeAddress();
+  tell("");
+  const root = document.getElementById("view");
+  root.setAttribute("aria-labelledby", `tab-${shared.view}`);
+  root.className = `view ${shared.view}`;
+  root.replaceChildren();
+  opened = VIEWS[shared.view](root, makePage());
+}
+
+function drawTabs() {
+  const tabs = document.getElementById("tabs");
+  const hadFocus = tabs.contains(document.activeElement);
+  const fresh = make("div", { class: "tabs", id: "tabs", role: "tablist", "aria-label": say("views") },
+    Object.keys(VIEWS).map((name) => make("button", {
+      type: "button", class: "tab", role: "tab", id: `tab-${name}`, "aria-selected": `${name === shared.view}`,
+      "aria-controls": "view", click: () => switchTo(name),
+    }, say(name))));
+  tabs.replaceWith(fresh);
+  rove(fresh, ".tab");
+  if (hadFocus) document.getElementById(`tab-${shared.view}`).focus();
+}
+
+function switchTo(name) {
+  shared.view = name;
+  writeAddress({ push: true });
+  openView();
+}
+
+function isDark() {
+  const chosen = localStorage.getItem("theme");
+  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+function drawTheme() {
+  document.documentElement.dataset.theme = isDark() ? "dark" : "light";
+  const button = document.getElementById("theme");
+  button.textContent = isDark() ? "☀" : "☾";
+  button.setAttribute("aria-label", say(isDark() ? "light" : "dark"));
+  button.title = say(isDark() ? "light" : "dark");
+}
+
+async function start() {
+  readAddress();
+  speak(shared.lang ?? preferredLanguage());
+  drawTheme();
+  for (const node of document.querySelectorAll("[data-label]")) node.textContent = say(node.dataset.label);
+  try {
+    info = await getInfo();
+  } catch (problem) {
+    tell(problem.message);
+    return;
+  }
+  const models = document.getElementById("model");
+  models.append(...info.models.map((model) => make("option", { value: model.name }, model.name)));
+  models.value = info.models.some((model) => model.name === shared.model) ? shared.model : info.models[0].name;
+  document.getElementById("model-tool").hidden = info.models.length < 2;
+  models.addEventListener("change", () => {
+    shared.model = models.value;
+    for (const name of Object.keys(states)) states[name] = {}; // texts of another language would mean nothing
+    openView();
+  });
+  document.getElementById("language").addEventListener("change", (event) => {
+    shared.lang = event.target.value;
+    openView();
+  });
+  document.getElementById("theme").addEventListener("click", () => {
+    localStorage.setItem("theme", isDark() ? "light" : "dark");
+    drawTheme();
+    opened.redraw();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    drawTheme();
+    opened.redraw();
+  });
+  addEventListener("popstate", () => {
+    readAddress();
+    openView();
+  });
+  openView();
+}
+
+start();

@@ -1,0 +1,168 @@
+// Parts that several views share: elements, words to choose, sliders over the layers, files to take away.
+import { say } from "./labels.js";
+import { saveCsv, savePng, saveSvg } from "./pictures.js";
+
+/** An element; functions are listeners, null values are left out. */
+export function make(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") node.addEventListener(name, value);
+    else if (value === true) node.setAttribute(name, "");
+    else if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value);
+  }
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+/** One stop for the Tab key, arrows between the items: what keyboards expect of lists of buttons. */
+export function rove(container, selector) {
+  const items = () => [...container.querySelectorAll(selector)];
+  const rest = (active) => items().forEach((item) => { item.tabIndex = item === active ? 0 : -1; });
+  rest(container.querySelector(`${selector}[aria-pressed="true"], ${selector}[aria-selected="true"]`) ?? items()[0]);
+  container.addEventListener("focusin", (event) => items().includes(event.target) && rest(event.target));
+  container.addEventListener("keydown", (event) => {
+    const all = items();
+    const at = all.indexOf(document.activeElement);
+    const steps = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: all.length - 1 };
+    if (at < 0 || !(event.key in steps)) return;
+    event.preventDefault();
+    all[(steps[event.key] + all.length) % all.length].focus();
+  });
+}
+
+/**
+ * The words of a text as buttons, with what stands between them.
+ * `words` have text, start and stop, counted in characters; `mark(i)` gives classes and whether a word is chosen.
+ */
+export function makeWords(content, words, { choose, mark }) {
+  const letters = [...content];
+  const line = make("span", { class: "words", role: "group", "aria-label": say("sentence") });
+  let place = 0;
+  words.forEach((word, i) => {
+    if (word.start > place) line.append(letters.slice(place, word.start).join(""));
+    const { classes = "", chosen = false } = mark(i);
+    const shown = letters.slice(word.start, word.stop).join("");
+    line.append(make("button", {
+      type: "button", class: `word ${classes}`, "aria-pressed": `${chosen}`, "data-word": word.text, click: () => choose(i),
+    }, shown));
+    place = word.stop;
+  });
+  if (words.length) rove(line, ".word");
+  return line;
+}
+
+/** Buttons of which one may be pressed. */
+export function makeChips(label, names, chosen, choose) {
+  const group = make("div", { class: "chips", role: "group", "aria-label": label },
+    make("span", { class: "chips-label", "aria-hidden": "true" }, label),
+    names.map((name) => make("button", {
+      type: "button", class: "chip", "aria-pressed": `${name === chosen}`, click: () => choose(name),
+    }, name)));
+  if (names.length) rove(group, ".chip");
+  return group;
+}
+
+/**
+ * Sliders over the layers, their shares s_j and γ. `state.s` and `state.g` hold them; `changed` is called once a frame.
+ * Returns the element, and functions that tell the shares (which sum to 1) and γ.
+ */
+export function makeMixer(page, numLayers, changed, { withGamma = true } = {}) {
+  const equal = Array(numLayers).fill(1 / numLayers);
+  const given = (page.state.s ?? "").split(",").map(Number);
+  let shares = given.length === numLayers && given.every((value) => value >= 0) ? normalise(given) : equal;
+  let gamma = Number(page.state.g) > 0 ? Number(page.state.g) : 1;
+  const own = page.model.mix;
+
+  const formula = make("output", { class: "formula" });
+  const path = makeRange({ min: 0, max: numLayers - 1, step: 0.05, label: say("layerSlider"), marks: numLayers }, (value) => {
+    const below = Math.min(Math.floor(value), numLayers - 2);
+    take(equal.map((_, j) => (j === below ? 1 - (value - below) : j === below + 1 ? value - below : 0)));
+  });
+  const each = equal.map((_, j) => makeRange({ min: 0, max: 1, step: 0.01, label: `${say("share")} ${j}` }, (value) => {
+    const others = shares.reduce((sum, share, i) => (i === j ? sum : sum + share), 0);
+    take(shares.map((share, i) => (i === j ? value : others ? (share / others) * (1 - value) : (1 - value) / (numLayers - 1))));
+  }));
+  const scale = makeRange({ min: 0.1, max: 3, step: 0.05, label: say("gamma") }, (value) => { gamma = value; refresh(); });
+
+  function take(next) {
+    shares = normalise(next);
+    refresh();
+  }
+  let waiting = 0;
+  function refresh() {
+    each.forEach((range, j) => range.set(shares[j]));
+    scale.set(gamma);
+    path.set(shares.reduce((sum, share, j) => sum + share * j, 0));
+    const sum = shares.map((share, j) => `${share.toFixed(2)} h${subscript(j)}`).join(" + ");
+    formula.textContent = withGamma ? `ELMo = ${gamma.toFixed(2)} · (${sum})` : sum;
+    cancelAnimationFrame(waiting);
+    waiting = requestAnimationFrame(() => {
+      page.save({ s: shares === equal ? null : shares.map((share) => share.toFixed(3)).join(","), g: gamma === 1 ? null : gamma.toFixed(2) });
+      changed();
+    });
+  }
+  const presets = make("div", { class: "chips" },
+    make("button", { type: "button", class: "chip", click: () => { gamma = 1; shares = equal; refresh(); } }, say("average")),
+    equal.map((_, j) => make("button", { type: "button", class: "chip", "data-layer": j, click: () => take(equal.map((_, i) => Number(i === j))) }, `${say("layerNumber")} ${j}`)),
+    own && make("button", { type: "button", class: "chip", click: () => { if (withGamma) gamma = own.gamma; take(own.weights); } }, say("ownMix")));
+  rove(presets, ".chip");
+  const element = make("section", { class: "mixer", "aria-label": say("layers") },
+    presets,
+    make("div", { class: "slider-row" }, make("span", { class: "slider-name" }, say("layers")), path.element),
+    make("div", { class: "shares" },
+      each.map((range, j) => make("div", { class: "slider-row" }, make("span", { class: "slider-name" }, `s${subscript(j)}`), range.element)),
+      withGamma && numLayers > 0 ? make("div", { class: "slider-row" }, make("span", { class: "slider-name" }, "γ"), scale.element) : null),
+    formula);
+  refresh();
+  return { element, shares: () => shares, gamma: () => (withGamma ? gamma : 1) };
+}
+
+const normalise = (values) => {
+  const sum = values.reduce((a, b) => a + b, 0);
+  return sum ? values.map((value) => value / sum) : values.map(() => 1 / values.length);
+};
+const subscript = (number) => [...`${number}`].map((digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]).join("");
+
+function makeRange({ min, max, step, label, marks = 0 }, moved) {
+  const input = make("input", { type: "range", min, max, step, "aria-label": label, input: () => moved(Number(input.value)) });
+  const value = make("span", { class: "slider-value", "aria-hidden": "true" });
+  const ticks = marks ? make("span", { class: "ticks", "aria-hidden": "true" }, Array.from({ length: marks }, (_, i) => make("span", {}, `${i}`))) : null;
+  const element = make("span", { class: "range" }, make("span", { class: "track" }, input, ticks), marks ? null : value);
+  return {
+    element,
+    set(number) {
+      if (document.activeElement !== input || Math.abs(Number(input.value) - number) > step) input.value = number;
+      input.style.setProperty("--part", `${(100 * (number - min)) / (max - min)}%`);
+      value.textContent = number.toFixed(2);
+    },
+  };
+}
+
+/** Buttons for the picture, the table and the address of a view. `picture` and `table` are asked when pressed. */
+export function makeTakeaway(page, name, picture, table) {
+  const copy = make("button", { type: "button", class: "quiet-button", click: async () => {
+    await navigator.clipboard?.writeText(location.href).catch(() => {});
+    copy.textContent = say("copied");
+    setTimeout(() => { copy.textContent = say("copyLink"); }, 1500);
+  } }, say("copyLink"));
+  const note = make("span", { class: "note", hidden: !page.isTooLong() }, say("tooLongToShare"));
+  return make("div", { class: "takeaway" },
+    make("span", { class: "chips-label" }, say("picture")),
+    make("button", { type: "button", class: "quiet-button", "data-save": "svg", click: () => saveSvg(picture(), name) }, "SVG"),
+    make("button", { type: "button", class: "quiet-button", "data-save": "png", click: () => savePng(picture(), name) }, "PNG"),
+    make("span", { class: "chips-label" }, say("table")),
+    make("button", { type: "button", class: "quiet-button", "data-save": "csv", click: () => saveCsv(table(), name) }, "CSV"),
+    copy, note);
+}
+
+/** The title of a view and what it shows. */
+export function makeTitle(title, intro) {
+  return make("header", { class: "title" }, make("h1", {}, say(title)), make("p", {}, say(intro)));
+}
+
+/** A field for a text of several lines that tells when it was changed and left. */
+export function makeTextField(label, value, changed, { rows = 7 } = {}) {
+  const field = make("textarea", { rows, "aria-label": label, spellcheck: "false", change: () => changed(field.value) });
+  field.value = value;
+  return field;
+}
