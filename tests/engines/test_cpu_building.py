@@ -240,10 +240,13 @@ def test_a_disk_from_which_nothing_runs_is_told_before_anything_is_compiled(fres
 
 
 @pytest.mark.usefixtures("cpu_kernels")
-def test_what_a_killed_compiler_left_is_swept(fresh, quick):
-    (fresh / "building-1234").mkdir(parents=True)
-    assert building.why_no_library() is None
-    assert not (fresh / "building-1234").exists()
+def test_what_a_killed_compiler_left_is_swept_and_what_others_compile_is_not(stored):
+    stored.unlink()
+    ours, others = (stored.parent / name for name in (f"building-{stored.stem}-1234", "building-elmokit-other-1234"))
+    ours.mkdir()
+    others.mkdir()
+    assert building._find_or_build() == stored
+    assert not ours.exists() and others.exists()
 
 
 @pytest.mark.usefixtures("cpu_kernels")

@@ -133,9 +133,10 @@ def _find_or_build() -> Path:
 
 def _build(compiler: str, sources: list[Path], path: Path) -> None:
     """Compile the library, try it out, and store it with its checksum."""
-    for stale in path.parent.glob("building-*"):  # of a process that was killed: we alone hold the lock
+    prefix = f"building-{path.stem}-"
+    for stale in path.parent.glob(f"{prefix}*"):  # of a process that was killed: we alone hold the lock
         shutil.rmtree(stale, ignore_errors=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix="building-") as folder:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=prefix) as folder:
         new = Path(folder) / path.name
         WAITS.info("compiling the C++ kernels for this machine, once: about 15 seconds …")
         _compile(compiler, [source for source in sources if source.suffix == ".cpp"], new)
