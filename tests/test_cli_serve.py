@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import json
 import os
@@ -16,9 +17,12 @@ import urllib.request
 
 import pytest
 import torch
+import uvicorn
+from uvicorn.server import ServerState
 
 from elmokit import Elmo, ElmoConfig
 from elmokit.cli import main
+from elmokit.serve.connections import make_protocol
 
 
 @pytest.mark.parametrize(
@@ -111,3 +115,28 @@ def test_a_server_that_is_stopped_answers_what_it_has_taken(tmp_path):
         process.kill()
     assert outcomes == [4] * 8
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"POST /embed HTTP/1.1\r\nHost: 127", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /hea"]
+)
+def test_who_says_nothing_more_is_not_kept_on_the_line(said):
+    async def scenario():
+        async def answer(scope, receive, send):
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body", "body": b""})
+
+        config = uvicorn.Config(answer, log_config=None, lifespan="off")
+        config.load()
+        state = ServerState()
+        loop = asyncio.get_running_loop()
+        kind = make_protocol(0.1)
+        server = await loop.create_server(lambda: kind(config, state, {}), "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(said)
+        heard = await asyncio.wait_for(reader.read(), 5)  # ends when the server closes the connection
+        writer.close()
+        server.close()
+        return heard
+
+    assert asyncio.run(scenario()).count(b"200 OK") == said.count(b"\r\n\r\n")

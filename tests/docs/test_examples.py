@@ -37,6 +37,7 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 NEEDS = {
     "docs/first-hour.md": 1,
     "docs/how-to/measure-speed.md": 3,
+    "docs/how-to/serve.md": 4,
     "docs/how-to/tasks.md": 1,
     "docs/how-to/tensorflow-checkpoints.md": 4,
     "docs/how-to/train.md": 2,

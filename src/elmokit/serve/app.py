@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from elmokit.errors import ElmoError, InputError, LayerError
+from elmokit.serve.connections import make_protocol
 from elmokit.serve.errors import RequestError
 from elmokit.serve.guard import Guard
 from elmokit.serve.language import make_language_router
@@ -92,8 +93,9 @@ def run_server(app: Guard, *, host: str, port: int) -> None:
         app,
         host=host,
         port=port,
+        http=make_protocol(app.limits.body_seconds),
         log_config=None,
-        log_level="warning",
+        log_level="error",  # what is no HTTP is not worth a line each
         access_log=False,  # addresses are nobody's business, and bodies least of all
         server_header=False,
         timeout_keep_alive=30,
