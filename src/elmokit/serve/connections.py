@@ -28,14 +28,21 @@ class _ImpatientProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
-            self._stop_timer()
-        elif self.conn.trailing_data[0]:  # the beginning of another head
-            self._await_head()
+        self._look_at_head()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._look_at_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         super().connection_lost(exc)
+
+    def _look_at_head(self) -> None:
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_timer()
+        elif self.conn.trailing_data[0]:  # the beginning of another one
+            self._await_head()
 
     def _await_head(self) -> None:
         if self._timer is None:
