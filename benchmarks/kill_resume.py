@@ -111,7 +111,7 @@ def training_trials(folder: Path, rng: random.Random, count: int) -> int:
     """Kill trainings while they encode, step and save."""
     if not count:
         return 0
-    import_what_training_needs()
+    prepare_training()
     text = folder / "text.txt"
     text.write_text("".join(f"{line}\n" for line in lines(rng, 300)), encoding="utf-8")
     whole = folder / "train" / "model"
@@ -142,10 +142,12 @@ def training_trials(folder: Path, rng: random.Random, count: int) -> int:
     return failures
 
 
-def import_what_training_needs() -> None:
+def prepare_training() -> None:
     """Once, before processes are forked: importing them takes longer than training does."""
     for name in ("torch._dynamo", "torch.distributed.optim"):
         import_module(name)
+    # A model card names the commit, which may change while this runs.
+    import_module("elmokit.pretrain.train").describe_version = lambda: "of this run"
 
 
 def train_tiny(text: Path, model: Path, report: Callable[[dict], object] | None = None) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from kill_resume import CONFIG, SUFFIXES, contents, import_what_training_needs, lines, losses, silently, train_tiny
+from kill_resume import CONFIG, SUFFIXES, contents, lines, losses, prepare_training, silently, train_tiny
 
 from elmokit import Elmo, Embedder
 from elmokit.embed.files import embed_files
@@ -141,7 +141,7 @@ class Training(Race):
     def __init__(self, folder: Path) -> None:
         text = folder / "train.txt"
         text.write_text("".join(f"{line}\n" for line in lines(random.Random(1), 300)), encoding="utf-8")
-        import_what_training_needs()
+        prepare_training()
         self.jobs = [lambda place, way: self.train(text, place / "model")] * 2
         self.measure(folder)
 
