@@ -10,3 +10,5 @@ answers.py   vectors as JSON, base64, npy or Arrow
 openai.py, tei.py, words.py   the routes
 app.py       all of it put together, and run
 """
+
+__all__: list[str] = []
