@@ -113,7 +113,7 @@ def judge(case: Case, outcome: Outcome, healthy_peak: int) -> list[str]:
         f"exit code {outcome.code}": not outcome.hung
         and outcome.code not in (0, 2, 130)
         and not (outcome.code == 1 and outcome.problem in allowed),
-        "unexpected": "unexpected" in outcome.error,
+        "unexpected": "elmo: unexpected" in outcome.error,
         f"{len(lines)} lines of error": outcome.code == 2 and len(lines) != 1,
         "no line of our own": outcome.code == 2 and not (lines and lines[-1].startswith("elmo: ")),
         "control characters": any(ord(letter) < 32 for line in lines for letter in line if letter not in "\t"),

@@ -72,9 +72,10 @@ def load_native(folder: Path, *, softmax: WantsSoftmax = False, copies: bool = F
         metadata=stored.metadata,
     )
     if config.characters is not None and config.characters.scheme == "unicode":
-        checkpoint.alphabet = read_json_words(folder / "alphabet.json")
+        checkpoint.alphabet = read_json_words(folder / "alphabet.json", config.characters.num_symbols)
     if stored.has_words:
-        checkpoint.vocabulary = read_json_words(folder / "words.json")
+        num_rows = config.words.num_words if config.words else None
+        checkpoint.vocabulary = read_json_words(folder / "words.json", num_rows)
     if softmax and (folder / "softmax.safetensors").exists():
         path = folder / "softmax.safetensors"
         if softmax == "shape":
@@ -82,7 +83,9 @@ def load_native(folder: Path, *, softmax: WantsSoftmax = False, copies: bool = F
         else:
             checkpoint.softmax = read_safetensors(path, copies=copies, allows_int8=True)
         if (folder / "vocab.txt").exists():
-            checkpoint.output_words = read_words(folder / "vocab.txt")
+            bias = checkpoint.softmax.get("softmax.bias")
+            num_rows = len(bias) if bias is not None and bias.dim() == 1 else None
+            checkpoint.output_words = read_words(folder / "vocab.txt", num_rows=num_rows)
     checkpoint.check(str(folder))
     return checkpoint
 

@@ -26,7 +26,7 @@ from elmokit.io.text_files import check_not_pointer, explain_failures
 
 __all__ = ["name_scale", "quantise", "read_safetensors", "read_sizes"]
 
-LARGEST_HEADER = 16 * 2**20  # a model with a thousand layers needs less than 1 MB
+LARGEST_HEADER = 2 * 2**20  # a model with a thousand layers needs less than 1 MB
 BYTES = {"F16": 2, "BF16": 2, "F32": 4}
 INT8 = {"I8": 1}  # only where the caller expects scales
 Shapes = dict[str, tuple[int, ...]]

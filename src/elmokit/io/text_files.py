@@ -25,32 +25,51 @@ __all__ = [
     "write_words",
 ]
 
-LARGEST_JSON = 64 * 2**20  # an alphabet or a vocabulary may be long; options never are
+# What JSON becomes takes up to twenty times the memory, and words ten times: so settings, which are short, may not be
+# long, and lists are counted before they are taken apart.
+LARGEST_JSON = 8 * 2**20
 LARGEST_LIST = 512 * 2**20  # the published 793,471 words take 7 MB
+LARGEST_RATIO, LARGEST_SLACK = 20, 16 * 2**20  # of a packed list: words shrink four times
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file."""
-    values = _parse_json(path)
+    values = _parse_json(_read_bytes(path, LARGEST_JSON), path)
     if not isinstance(values, dict):
         raise CheckpointError(f"{path}: expected a JSON object {{...}}, found {_shorten(values)}")
     return values
 
 
-def read_json_words(path: Path) -> list[str]:
-    """The JSON list of strings in a file."""
-    words = _parse_json(path)
+def read_json_words(path: Path, num_rows: int | None) -> list[str]:
+    """The JSON list of strings in a file, one for each row of a table, if it has one."""
+    data = _read_bytes(path, LARGEST_LIST)
+    least = data.count(b'"') // 2 - data.count(b"\\")  # a string may hold quotes behind a backslash
+    if num_rows is not None and least > num_rows:
+        raise _other_length(path, f"{least:,} or more", num_rows)
+    words = _parse_json(data, path)
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise CheckpointError(f"{path}: expected a JSON list of strings, found {_shorten(words)}")
     return words
 
 
-def read_words(path: Path, *, strips: bool = False) -> list[str]:
-    """The lines of a word list, packed or not; `strips` takes blanks off their ends, as bilm-tf does."""
+def read_words(path: Path, *, num_rows: int | None = None, strips: bool = False) -> list[str]:
+    """The lines of a word list, packed or not.
+
+    Arguments:
+        path: the file.
+        num_rows: of the table that it goes with; a list of another length is refused.
+        strips: take blanks off the ends of lines, as bilm-tf does.
+    """
     with open_text(path, error=CheckpointError) as (file, _):
-        data = file.read(LARGEST_LIST + 1)
-    if len(data) > LARGEST_LIST:
-        raise CheckpointError(f"{path}: a list of words should be below {LARGEST_LIST // 2**20} MiB, found more")
+        limit = min(LARGEST_LIST, LARGEST_RATIO * path.stat().st_size + LARGEST_SLACK)
+        data = bytearray()
+        while len(data) <= limit and (piece := file.read(2**20)):
+            data += piece
+    if len(data) > limit:
+        raise CheckpointError(f"{path}: a list of words should be below {limit // 2**20} MiB, found more")
+    count = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
+    if num_rows is not None and count != num_rows:
+        raise _other_length(path, f"{count:,}", num_rows)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as problem:
@@ -106,11 +125,23 @@ def explain_failures(path: Path, damaged: str) -> Iterator[None]:
         raise CheckpointError(f"{path}: {damaged} ({problem}); fetch it anew") from problem
 
 
-def _parse_json(path: Path) -> Any:  # noqa: ANN401
+def _read_bytes(path: Path, limit: int) -> bytes:
+    with explain_failures(path, "cannot be read"):
+        if path.stat().st_size > limit:
+            raise CheckpointError(f"{path}: such a JSON file should be below {limit // 2**20} MiB, found more")
+        return path.read_bytes()
+
+
+def _parse_json(data: bytes, path: Path) -> Any:  # noqa: ANN401
     with explain_failures(path, "expected JSON, found something else"):
-        if path.stat().st_size > LARGEST_JSON:
-            raise CheckpointError(f"{path}: a JSON file should be below {LARGEST_JSON // 2**20} MiB, found more")
-        return json.loads(path.read_bytes().decode("utf-8-sig"), parse_constant=_refuse_constant)
+        return json.loads(data.decode("utf-8-sig"), parse_constant=_refuse_constant)
+
+
+def _other_length(path: Path, count: str, num_rows: int) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: has {count} words and its table {num_rows:,} rows: they should be equal; "
+        "the list belongs to another model"
+    )
 
 
 def _refuse_constant(name: str) -> None:
