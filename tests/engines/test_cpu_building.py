@@ -196,9 +196,10 @@ def test_the_library_of_another_user_is_compiled_again(stored, caplog, monkeypat
     ("changes", "told"),
     [({"owner": 7 + os.getuid()}, "belongs to another user"), ({"mode": 0o40777}, "others may write to")],
 )
-def test_a_folder_of_others_is_not_used(stored, monkeypatch, changes, told):
+def test_a_folder_of_others_is_not_used_and_that_is_said_once(stored, monkeypatch, caplog, changes, told):
     pretend(monkeypatch, stored.parent, **changes)
     assert_packed_because(told)
+    assert caplog.text.count("the C++ kernels are not used, which makes this slow") == 1
     assert_packed_because(f"set {building.FOLDER_VARIABLE} to a folder of your own")
 
 

@@ -67,6 +67,10 @@ class _NoLibraryError(Exception):
     """Why there is no library."""
 
 
+class _BadFolderError(_NoLibraryError):
+    """Why none is kept in this folder; the user can choose another."""
+
+
 def why_no_library() -> str | None:
     """What keeps the C++ kernels from running here; `None` if nothing does. The first call may compile them."""
     return _library_or_reason()[1]
@@ -84,6 +88,8 @@ def _library_or_reason() -> tuple[ctypes.CDLL | None, str | None]:
     try:
         path = _find_or_build()
     except _NoLibraryError as error:
+        if isinstance(error, _BadFolderError):
+            WAITS.warning(f"the C++ kernels are not used, which makes this slow: {error}")
         return None, str(error)
     except (OSError, subprocess.SubprocessError) as error:
         return None, f"could not be built: {error}"
@@ -151,16 +157,16 @@ def _build(compiler: str, sources: list[Path], path: Path) -> None:
 def _close_folder(folder: Path) -> None:
     """Refuse a folder in which others can put files; in the user's cache, take that right away from them."""
     if getattr(os, "ST_NOEXEC", 0) & _flags_of_disk(folder):
-        raise _NoLibraryError(f"{folder} is on a disk from which nothing may run: set {FOLDER_VARIABLE} to a folder")
+        raise _BadFolderError(f"{folder} is on a disk from which nothing may run: set {FOLDER_VARIABLE} to a folder")
     if not hasattr(os, "getuid"):
         return
     for facts in (os.lstat(folder), os.stat(folder)):  # of a link: whose it is, and where it leads
         if facts.st_uid not in (os.getuid(), 0):
-            raise _NoLibraryError(f"{folder} belongs to another user: set {FOLDER_VARIABLE} to a folder of your own")
+            raise _BadFolderError(f"{folder} belongs to another user: set {FOLDER_VARIABLE} to a folder of your own")
     facts = os.stat(folder)
     if facts.st_mode & OTHERS_WRITE:
         if facts.st_uid != os.getuid() or FOLDER_VARIABLE in os.environ:  # it may be meant for more than this
-            raise _NoLibraryError(f"others may write to {folder}: set {FOLDER_VARIABLE} to a folder of your own")
+            raise _BadFolderError(f"others may write to {folder}: set {FOLDER_VARIABLE} to a folder of your own")
         WAITS.warning(f"others could write to {folder}, which holds compiled code: from now on they cannot")
         folder.chmod(stat.S_IMODE(facts.st_mode) & ~OTHERS_WRITE)
 
