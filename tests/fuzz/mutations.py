@@ -65,6 +65,29 @@ def change_bytes(path: Path, draw: Draw) -> str:
     return f"{kind} {length} bytes at {start}"
 
 
+def inflate(path: Path, draw: Draw) -> str:
+    """Very many very small things, which take far more memory than room in a file."""
+    text = path.read_bytes()
+    if path.parent.name == "inputs":
+        return change_lines(path, draw)  # three million lines are no mistake, only long to read
+    if path.suffix == ".json":
+        kind = draw.choice(["lists", "strings", "names", "one"])
+        more = {
+            "lists": b"[" + b"[]," * 2 * 10**6 + b"0]",
+            "strings": b"[" + b'"ab",' * 10**6 + b'"c"]',
+            "names": b"{" + b",".join(b'"%d":0' % number for number in range(10**6)) + b"}",
+            "one": b'"' + b"x" * 10**7 + b'"',
+        }[kind]
+        text = more if draw.random() < 0.3 else text.rstrip()[:-1] + b',"x":' + more + b"}"
+    elif path.suffix == ".safetensors":
+        kind, header = "header", b"{" + b",".join(b'"%d":{}' % number for number in range(4 * 10**5)) + b"}"
+        text = len(header).to_bytes(8, "little") + header
+    else:
+        kind, text = "lines", text + draw.choice([b"ab\n", b"\n", b"a\t7\n"]) * 3 * 10**6
+    path.write_bytes(text)
+    return f"many {kind}"
+
+
 def change_numbers(path: Path, draw: Draw) -> str:
     """Replace a number of an array."""
     import numpy as np
@@ -326,17 +349,17 @@ def swap(path: Path, draw: Draw) -> str:
     return "another file's contents"
 
 
-JSON = (change_json, change_json, change_json, change_json, change_json, nest_json, change_bytes)
+JSON = (*[change_json] * 12, nest_json, inflate, change_bytes, change_bytes)
 BY_SUFFIX: dict[str, tuple[Mutation, ...]] = {
     ".json": JSON,
     ".jsonl": (change_lines, change_bytes),
-    ".safetensors": (change_header, change_header, change_tensors, change_tensors, change_tensors, change_bytes),
+    ".safetensors": (*[change_header] * 4, *[change_tensors] * 6, inflate, change_bytes),
     ".hdf5": (change_hdf5, change_hdf5, change_hdf5, change_bytes),
     ".pkl": (change_torch, change_torch, change_torch, change_bytes),
     ".pt": (change_torch, change_torch, change_torch, change_torch, change_bytes),
     ".bin": (change_numbers, change_bytes),
-    ".txt": (change_lines, change_lines, change_bytes),
-    ".dic": (change_lines, change_lines, change_bytes),
+    ".txt": (*[change_lines] * 6, *[change_bytes] * 3, inflate),
+    ".dic": (*[change_lines] * 6, *[change_bytes] * 3, inflate),
     ".conll": (change_lines, change_lines, change_bytes),
     ".gz": (change_gzip, change_bytes),
     ".zip": (change_zip, change_zip, change_zip, change_bytes),

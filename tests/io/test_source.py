@@ -166,7 +166,7 @@ def test_a_mistyped_path_is_not_asked_of_the_hub(native_folder, monkeypatch, tmp
     """The network is refused by this file's fixture: the error comes before it."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(native_folder, tmp_path / "models" / "mine")
-    with pytest.raises(CheckpointError, match=r"^models/mime: .*the hub was not asked; did you mean models/mine\?"):
+    with pytest.raises(CheckpointError, match=r"^models/mime: .*the hub was not asked; .* mean models/mine\?$"):
         load("models/mime")
 
 

@@ -97,8 +97,8 @@ def _fetch_from_hub(text: str, *, softmax: bool) -> Path:
     if owner.is_dir():
         held = [f"{owner}/{path.name}" for path in owner.iterdir()]
         raise CheckpointError(
-            f"{tried}: the folder {owner} is here and does not hold it, so the hub was not asked"
-            f"{suggest(text, held)}; if a model of the hub is meant, call from another folder; {_explain_sources()}"
+            f"{tried}: the folder {owner} is here and does not hold it, so the hub was not asked; if a model of the "
+            f"hub is meant, call from another folder{suggest(text, held)}"
         )
     from huggingface_hub import snapshot_download
 
