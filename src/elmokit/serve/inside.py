@@ -58,6 +58,7 @@ def trace_word(elmo: Elmo, word: str) -> dict[str, Any]:
         "scheme": characters.scheme,
         "symbols": [_show_symbol(symbol, characters.scheme) for symbol in symbols[:used]],
         "columns": len(symbols),
+        "activation": characters.activation,
         "filters": filters,
         "highways": opened,
         "widths": {

@@ -4,8 +4,13 @@ import { say } from "./labels.js";
 const kept = new Map();
 const KEEP = 30;
 
-/** A refusal, as one line that a person can read. */
-export class Problem extends Error {}
+/** A refusal, as one line that a person can read; `kind` is the server's name for it. */
+export class Problem extends Error {
+  constructor(message, kind = "") {
+    super(message);
+    this.kind = kind;
+  }
+}
 
 /** The models of the server and what each can do. */
 export function getInfo() {
@@ -48,7 +53,7 @@ async function ask(method, path, body) {
   }
   if (answer.status === 429 || answer.status === 503) throw new Problem(say("busy"));
   const said = await answer.json().catch(() => ({}));
-  throw new Problem(said.error ? `${say("refused")} ${said.error}` : `${say("refused")} ${answer.status}`);
+  throw new Problem(`${say("refused")} ${said.error ?? answer.status}`, said.error_type);
 }
 
 let asking = null;

@@ -4,8 +4,14 @@ import { getInfo, Problem } from "./api.js";
 import { make, rove } from "./controls.js";
 import { LANGUAGES, preferredLanguage, say, speak } from "./labels.js";
 import { openCompare } from "./views/compare.js";
+import { openInside } from "./views/inside.js";
+import { openNeighbours } from "./views/neighbours.js";
+import { openPredictions } from "./views/predictions.js";
+import { openUsages } from "./views/usages.js";
 
-const VIEWS = { compare: openCompare };
+const VIEWS = {
+  compare: openCompare, usages: openUsages, neighbours: openNeighbours, predictions: openPredictions, inside: openInside,
+};
 const LONGEST = 8000; // characters of a text in an address
 const states = Object.fromEntries(Object.keys(VIEWS).map((name) => [name, {}]));
 const shared = { view: "compare", lang: null, model: null };
@@ -103,7 +109,9 @@ function drawTabs() {
     }, say(name))));
   tabs.replaceWith(fresh);
   rove(fresh, ".tab");
-  if (hadFocus) document.getElementById(`tab-${shared.view}`).focus();
+  const open = document.getElementById(`tab-${shared.view}`);
+  open.scrollIntoView({ block: "nearest", inline: "center" });
+  if (hadFocus) open.focus();
 }
 
 function switchTo(name) {
@@ -157,6 +165,11 @@ async function start() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     drawTheme();
     opened.redraw();
+  });
+  let width = innerWidth;
+  addEventListener("resize", () => {
+    if (width !== innerWidth) requestAnimationFrame(() => opened.redraw());
+    width = innerWidth;
   });
   addEventListener("popstate", () => {
     readAddress();

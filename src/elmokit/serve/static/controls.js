@@ -38,13 +38,16 @@ export function makeWords(content, words, { choose, mark }) {
   const letters = [...content];
   const line = make("span", { class: "words", role: "group", "aria-label": say("sentence") });
   let place = 0;
+  let last = line;
   words.forEach((word, i) => {
     if (word.start > place) line.append(letters.slice(place, word.start).join(""));
     const { classes = "", chosen = false } = mark(i);
     const shown = letters.slice(word.start, word.stop).join("");
-    line.append(make("button", {
+    const button = make("button", {
       type: "button", class: `word ${classes}`, "aria-pressed": `${chosen}`, "data-word": word.text, click: () => choose(i),
-    }, shown));
+    }, shown);
+    if (i && word.start === place && /^\p{P}+$/u.test(shown)) last.append(button); // no line begins with a comma
+    else line.append(last = make("span", { class: "unbroken" }, button));
     place = word.stop;
   });
   if (words.length) rove(line, ".word");
@@ -78,7 +81,7 @@ export function makeMixer(page, numLayers, changed, { withGamma = true } = {}) {
     const below = Math.min(Math.floor(value), numLayers - 2);
     take(equal.map((_, j) => (j === below ? 1 - (value - below) : j === below + 1 ? value - below : 0)));
   });
-  const each = equal.map((_, j) => makeRange({ min: 0, max: 1, step: 0.01, label: `${say("share")} ${j}` }, (value) => {
+  const each = equal.map((_, j) => makeRange({ min: 0, max: 1, step: 0.01, label: say("share", { j }) }, (value) => {
     const others = shares.reduce((sum, share, i) => (i === j ? sum : sum + share), 0);
     take(shares.map((share, i) => (i === j ? value : others ? (share / others) * (1 - value) : (1 - value) / (numLayers - 1))));
   }));
@@ -103,7 +106,7 @@ export function makeMixer(page, numLayers, changed, { withGamma = true } = {}) {
   }
   const presets = make("div", { class: "chips" },
     make("button", { type: "button", class: "chip", click: () => { gamma = 1; shares = equal; refresh(); } }, say("average")),
-    equal.map((_, j) => make("button", { type: "button", class: "chip", "data-layer": j, click: () => take(equal.map((_, i) => Number(i === j))) }, `${say("layerNumber")} ${j}`)),
+    equal.map((_, j) => make("button", { type: "button", class: "chip", "data-layer": j, click: () => take(equal.map((_, i) => Number(i === j))) }, say("layerNumber", { j }))),
     own && make("button", { type: "button", class: "chip", click: () => { if (withGamma) gamma = own.gamma; take(own.weights); } }, say("ownMix")));
   rove(presets, ".chip");
   const element = make("section", { class: "mixer", "aria-label": say("layers") },

@@ -24,7 +24,6 @@ const LABELS = {
   ],
   refused: ["The server says:", "서버의 답:", "服务器提示："],
   failed: ["Something went wrong on this page:", "화면에 문제가 생겼습니다:", "页面出现问题："],
-  working: ["Reading …", "읽는 중 …", "正在读取……"],
   views: ["Views", "보기", "视图"],
   compare: ["Compare", "비교", "比较"],
   usages: ["Usages", "쓰임", "用法"],
@@ -36,7 +35,6 @@ const LABELS = {
   done: ["Done", "완료", "完成"],
   word: ["Word", "단어", "词"],
   sentence: ["Sentence", "문장", "句子"],
-  sentences: ["Sentences", "문장", "句子"],
   oneALine: ["One sentence per line", "한 줄에 한 문장", "每行一个句子"],
   picture: ["Picture", "그림", "图片"],
   table: ["Table", "표", "表格"],
@@ -49,7 +47,7 @@ const LABELS = {
   ],
   layers: ["Layers", "층", "层"],
   layerSlider: ["From layer to layer", "층 사이를 움직이기", "在层之间移动"],
-  share: ["Share of layer", "층의 비중", "层的权重"],
+  share: ["Share of layer {j}", "{j}층의 비중", "第 {j} 层的权重"],
   gamma: ["γ, the scale", "γ, 크기", "γ（缩放）"],
   average: ["Average", "평균", "平均"],
   ownMix: ["The model's mix", "모델의 가중합", "模型的加权"],
@@ -85,7 +83,6 @@ const LABELS = {
     "γ는 모든 벡터를 늘리지만 코사인은 그대로입니다.",
     "γ 会拉伸所有向量，但余弦不变。",
   ],
-  occurrence: ["occurrence", "쓰임", "出现"],
 
   usagesTitle: ["Every use of a word, as a map", "단어의 모든 쓰임을 지도로", "一个词的所有用法地图"],
   usagesIntro: [
@@ -129,7 +126,6 @@ const LABELS = {
     "选择文本中的一个词：以下是各自句子中向量最接近的词。",
   ],
   otherWords: ["Other spellings only", "다른 철자만", "仅其他词形"],
-  rank: ["rank", "순위", "排名"],
   wordsCut: [
     "The first 4,000 words are read here.",
     "처음 4,000단어만 읽습니다.",
@@ -211,12 +207,9 @@ const LABELS = {
   endMark: ["end", "끝", "末"],
   width: ["width", "폭", "宽"],
   filter: ["filter", "필터", "卷积核"],
-  answer: ["answer", "값", "响应"],
-  layer: ["layer", "층", "层"],
-  layerNumber: ["Layer", "층", "层"],
+  filters: ["filters", "필터", "个卷积核"],
+  layerNumber: ["Layer {j}", "{j}층", "第 {j} 层"],
   mix: ["mix", "가중합", "加权和"],
-  number: ["number", "번호", "编号"],
-  readsTo: ["reads up to the word", "단어까지 읽음", "读到该词"],
 };
 
 export const LANGUAGES = ["en", "ko", "zh"];

@@ -68,22 +68,6 @@ export function text(x, y, content, { size = 13, anchor = "start", fill = null, 
   return draw("text", { x, y, "font-size": size, "text-anchor": anchor, fill, "font-weight": weight, ...more }, `${content}`);
 }
 
-/** At most so many letters, the middle kept whole around `at` if given. */
-export function shorten(content, length) {
-  const letters = [...content];
-  return letters.length > length ? `${letters.slice(0, length - 1).join("")}…` : content;
-}
-
-/** Words around one, for a line of limited length: what stands before, the word, what stands after. */
-export function cutAround(words, begin, end, length) {
-  const before = words.slice(0, begin).join(" ");
-  const after = words.slice(end).join(" ");
-  const room = Math.max(6, Math.floor((length - words.slice(begin, end).join(" ").length) / 2));
-  const left = [...before];
-  const cut = left.length > room ? `…${left.slice(left.length - room + 1).join("")}` : before;
-  return [cut, words.slice(begin, end).join(" "), shorten(after, room)];
-}
-
 /** Save a drawing as a file of SVG. */
 export function saveSvg(svg, name) {
   saveFile(new Blob([writeSvg(svg)], { type: "image/svg+xml" }), `${name}.svg`);

@@ -1,15 +1,17 @@
 // Compare: a word in several sentences, how alike its occurrences are, and what the layers do to that.
-import { post, readFloats } from "../api.js";
+import { post } from "../api.js";
 import { make, makeChips, makeMixer, makeTakeaway, makeTextField, makeTitle, makeWords } from "../controls.js";
-import { COMPARE } from "../examples.js";
+import { choose, COMPARE } from "../examples.js";
 import { say } from "../labels.js";
 import { compareAll, mixLayers, norm } from "../maths.js";
-import { colour, cutAround, draw, drawing, drawKey, inkOn, shade, text } from "../pictures.js";
+import { readUses } from "../reading.js";
+import { colour, draw, drawing, drawKey, inkOn, shade, text } from "../pictures.js";
+import { cutAround, joinWords } from "../sentences.js";
 
 const MOST = 30; // occurrences in the map
 
 export function openCompare(root, page) {
-  const examples = COMPARE[page.model.name.slice(0, 2)] ?? COMPARE.en;
+  const examples = choose(COMPARE, page.model);
   const first = Object.values(examples)[0];
   let word = page.state.word ?? (page.state.text ? "" : first.word);
   let content = page.state.text ?? first.text;
@@ -58,7 +60,7 @@ export function openCompare(root, page) {
       const counts = countWords(words);
       if (!word || !counts.has(word.toLowerCase())) word = word.includes(" ") || word.includes("|") ? word : mostRepeated(counts);
       page.save({ text: content === first.text ? null : content, word: word === first.word && content === first.text ? null : word });
-      found = word ? await readUses(texts, words, word, page.model.name) : null;
+      found = word ? placeUses(await readUses(texts, word, page.model.name), words) : null;
       drawSentences(texts, words, counts);
       drawMap();
     });
@@ -120,7 +122,7 @@ export function openCompare(root, page) {
   function table() {
     const cosines = compareAll(vectors());
     return [["number", "sentence", ...found.uses.map((use) => use.label)],
-      ...found.uses.map((use, i) => [use.label, found.sentences[use.sentence].words.join(" "), ...cosines[i].map((value) => value.toFixed(4))])];
+      ...found.uses.map((use, i) => [use.label, joinWords(found.sentences[use.sentence].words), ...cosines[i].map((value) => value.toFixed(4))])];
   }
 
   load();
@@ -139,33 +141,20 @@ function mostRepeated(counts) {
   return letters[0]?.[0] ?? "";
 }
 
-/** The uses of a word with all layers of each, and where they stand among the words of their text. */
-export async function readUses(texts, words, word, model) {
-  const answer = await post("/compare", { model, word, texts });
-  const [num, numLayers, dim] = answer.shape;
-  const floats = readFloats(answer.vectors);
-  const layers = Array.from({ length: num }, (_, i) => Array.from({ length: numLayers }, (_, j) => {
-    const at = (i * numLayers + j) * dim;
-    return floats.subarray(at, at + dim);
-  }));
-  const starts = placeSentences(answer.sentences, words);
-  const uses = answer.uses.map((use, number) => ({
-    number, label: use.label, sentence: use.sentence, text: answer.sentences[use.sentence].text,
-    begin: starts[use.sentence] + use.begin, end: starts[use.sentence] + use.end, inSentence: [use.begin, use.end],
-  }));
-  const largest = (3 * Math.max(...layers.map((each) => norm(mixLayers(each, each.map(() => 1 / numLayers)))))) / Math.sqrt(dim);
-  return { word, uses, layers, sentences: answer.sentences, largest };
-}
-
-/** Where each sentence begins among the words of its text: sentences without the word are not in an answer. */
-function placeSentences(sentences, words) {
+/** Uses with their places among all words of their text: sentences without the word are not in an answer. */
+function placeUses(found, words) {
   const cursors = new Map();
-  return sentences.map(({ text: t, words: wanted }) => {
+  const starts = found.sentences.map(({ text: t, words: wanted }) => {
     let at = cursors.get(t) ?? 0;
     while (at < words[t].length && !wanted.every((each, i) => words[t][at + i]?.text === each)) at++;
     cursors.set(t, at + wanted.length);
     return at;
   });
+  const uses = found.uses.map((use) => ({
+    ...use, text: found.sentences[use.sentence].text, begin: starts[use.sentence] + use.inSentence[0], end: starts[use.sentence] + use.inSentence[1],
+  }));
+  const averages = found.layers.map((layers) => norm(mixLayers(layers, layers.map(() => 1 / layers.length))));
+  return { ...found, uses, largest: (3 * Math.max(...averages)) / Math.sqrt(found.layers[0][0].length) };
 }
 
 function drawStrip(vector, largest) {
@@ -182,7 +171,7 @@ function drawStrip(vector, largest) {
 
 function drawHeat(cosines, found, withSentences) {
   const n = cosines.length;
-  const cell = Math.max(14, Math.min(64, Math.floor(400 / n)));
+  const cell = Math.max(14, Math.min(104, Math.floor(400 / n)));
   const left = 44;
   const top = withSentences ? 50 : 30;
   const side = n * cell;
@@ -194,6 +183,7 @@ function drawHeat(cosines, found, withSentences) {
   const lineTop = keyTop + 64;
   const height = withSentences ? lineTop + 22 * n + 6 : keyTop + 32;
   const svg = drawing(width, height, `${say("heatMap")}: ${found.word}`);
+  svg.style.maxWidth = `${Math.round(1.1 * width)}px`;
   if (withSentences) svg.append(text(left, 24, `${found.word} – ${say("heatMap")}`, { size: 16, weight: 600 }));
   labels.forEach((label, i) => {
     const at = (i + 0.5) * cell;
@@ -214,9 +204,9 @@ function drawHeat(cosines, found, withSentences) {
     found.uses.slice(0, n).forEach((use, i) => {
       const [before, middle, after] = cutAround(found.sentences[use.sentence].words, ...use.inSentence, 84);
       svg.append(draw("text", { x: left, y: lineTop + 22 * i, "font-size": 13 },
-        draw("tspan", { fill: colour("quiet") }, `${use.label}  ${before} `),
+        draw("tspan", { fill: colour("quiet") }, `${use.label}  ${before}`),
         draw("tspan", { "font-weight": 600, fill: colour("accent") }, middle),
-        draw("tspan", { fill: colour("quiet") }, ` ${after}`)));
+        draw("tspan", { fill: colour("quiet") }, after)));
     });
   }
   return svg;
