@@ -69,9 +69,10 @@ def test_missing_and_unlike_results_are_refused(tmp_path):
 
 def test_words_with_like_spelling_are_near(elmo_source):
     vocabulary = ["dog", "Dogs", "dogs", "telephone", "zygote"]
-    found = nearest_words(elmo_source.embedder, ["dogs", "dogsx"], vocabulary, top=2)
+    usual = [f"{first}{last}" for first in ("tele", "zygo", "do", "ba", "riv") for last in ("phone", "te", "g", "nks")]
+    found = nearest_words(elmo_source.embedder, ["dogs", "dogsx"], vocabulary, top=2, usual=usual)
     assert found["dogs"][0].word == "dog"  # "Dogs" and "dogs" are the word itself
-    assert found["dogsx"][0].word == "dogs"
+    assert {near.word for near in found["dogsx"]} <= {"dog", "dogs", "Dogs"}
     assert found["dogsx"][0].cosine > found["dogsx"][1].cosine
     with pytest.raises(InputError, match="found none"):
         nearest_words(elmo_source.embedder, ["dog"], [])

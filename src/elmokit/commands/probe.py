@@ -342,8 +342,9 @@ class Weights(_Reporting):
 class Words(Computation):
     """Show the words nearest to a word: by spelling alone, or, with a text, by each layer in its sentence.
 
-    By spelling, the words of the model's vocabulary are searched by the layer that sees no context; words that training
-    never saw are marked with a star. In context, the uses of words in the text are searched by every layer.
+    By spelling, the words of the model's vocabulary are searched by what the word encoder knows of their characters;
+    words that training never saw are marked with a star. In context, the uses of words in the text are searched by
+    every layer.
 
     Example: elmo probe words doggy unfriendable --vocabulary words.txt --model my-model
 
@@ -393,7 +394,7 @@ class Words(Computation):
         if not listed:
             raise InputError("the model has no list of words with it: give --vocabulary FILE, one word per line")
         known = set(own)
-        for word, neighbours in nearest_words(embedder, self.words, listed, top=self.top).items():
+        for word, neighbours in nearest_words(embedder, self.words, listed, top=self.top, usual=own).items():
             say(f"{word}{' *' if known and word not in known else ''}")
             for neighbour in neighbours:
                 say(f"  {neighbour.cosine:6.3f}  {neighbour.word}")

@@ -187,6 +187,10 @@ class WordEncoder(EngineModule):
         """
         return _encode_by_best(self.weights(), ids_NC, trim=trim, precision=self.precision)
 
+    def features(self, ids_NC: Tensor) -> Tensor:
+        """What is known of each word (N, F) before the linear map, which keeps what predicts its neighbours."""
+        return _encode_by_best(self.weights()._replace(projection=None), ids_NC, trim=True, precision=self.precision)
+
     def weights(self) -> EncoderWeights:
         """The parameters as engines take them."""
         weights = EncoderWeights() if self.characters is None else self.characters.weights()

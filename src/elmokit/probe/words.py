@@ -1,9 +1,11 @@
-"""Nearest words: by the character layer over a vocabulary, and by each layer in context over a text.
+"""Nearest words: by spelling over a vocabulary, and by each layer in context over a text.
 
-The first says what the spelling alone has taught: a word that training never saw – *doggy* – should lie near its kin.
+The first says what the characters alone have taught: a word that training never saw – *doggy* – should lie near its
+kin. It compares what the word encoder knows before its last linear map, each feature scaled to the same spread: that
+map keeps what predicts the neighbours of a word, its ending above all, and *doggy* is *foggy* behind it (LOG.md).
 The second says what a layer takes for the same use of a word, as in the paper's Table 4.
 
-Shapes: V words, N places in a text, P and D widths.
+Shapes: V words, F features of a word, N words asked about, D width of a layer.
 """
 
 from __future__ import annotations
@@ -18,14 +20,15 @@ import torch
 from elmokit import io
 from elmokit.embed.embedder import Embedder
 from elmokit.errors import InputError
-from elmokit.probe.cosines import nearest
+from elmokit.probe.cosines import nearest, scale_to_unit
 from elmokit.probe.frozen import freeze, span_every_word
 from elmokit.probe.sources import ElmoSource
 from elmokit.waits import show_progress
 
-__all__ = ["Neighbour", "Use", "model_vocabulary", "nearest_uses", "nearest_words"]
+__all__ = ["Neighbour", "Use", "compare_spellings", "model_vocabulary", "nearest_uses", "nearest_words"]
 
 AT_ONCE = 4096  # words that are encoded at once
+SAMPLE = 8192  # words from which the spread of the features is taken
 # Words of a vocabulary that are no words: the boundaries and the unknown one.
 MARKERS = frozenset(["<S>", "</S>", "<UNK>", "<unk>", "<s>", "</s>", "<pad>", "<bos>", "<eos>", "<oov>"])
 
@@ -53,15 +56,21 @@ def model_vocabulary(source: str) -> list[str]:
 
 
 def nearest_words(
-    embedder: Embedder, words: Sequence[str], vocabulary: Sequence[str], *, top: int = 10
+    embedder: Embedder,
+    words: Sequence[str],
+    vocabulary: Sequence[str],
+    *,
+    top: int = 10,
+    usual: Sequence[str] = (),
 ) -> dict[str, list[Neighbour]]:
-    """The words of a vocabulary that are nearest to each word by the layer without context.
+    """The words of a vocabulary that are nearest to each word by their spelling.
 
     Arguments:
         embedder: the model.
         words: to ask about; they need not be in the vocabulary.
         vocabulary: to search; the word itself, in any case, is passed over.
         top: how many.
+        usual: words of the language, from which the spread of each feature is taken; the vocabulary if none are given.
 
     Example:
         >>> from elmokit import Elmo, ElmoConfig
@@ -71,12 +80,12 @@ def nearest_words(
     """
     if not vocabulary:
         raise InputError("expected words to search, found none: give a list of words")
-    listed_VP, asked_NP = (_encode(embedder, list(part)) for part in (vocabulary, words))
+    cosines_NV = compare_spellings(embedder, words, vocabulary, usual=usual or vocabulary)
     found = {}
-    for word, vector_P in zip(words, asked_NP, strict=True):
-        same = {place for place, other in enumerate(vocabulary) if other.casefold() == word.casefold()}
-        best = nearest(vector_P, listed_VP, top=top + len(same))
-        found[word] = [Neighbour(vocabulary[place], cosine) for place, cosine in best if place not in same][:top]
+    for word, cosines_V in zip(words, cosines_NV, strict=True):
+        others = [place for place, other in enumerate(vocabulary) if other.casefold() != word.casefold()]
+        best = sorted(others, key=lambda place: -cosines_V[place])[:top]  # noqa: B023 - called at once
+        found[word] = [Neighbour(vocabulary[place], float(cosines_V[place])) for place in best]
     return found
 
 
@@ -114,13 +123,27 @@ def nearest_uses(
     return found
 
 
+def compare_spellings(
+    embedder: Embedder, words: Sequence[str], vocabulary: Sequence[str], *, usual: Sequence[str]
+) -> np.ndarray:
+    """The cosine (N, V) of each word with each word of a vocabulary, by features scaled to their spread over others."""
+    sample_VF = _read_features(embedder, usual[:: -(-len(usual) // SAMPLE)])  # frequent and rare words
+    mean_F, spread_F = sample_VF.mean(0), sample_VF.std(0)
+
+    def scale(features: np.ndarray) -> np.ndarray:
+        return scale_to_unit((features - mean_F) / np.where(spread_F > 0, spread_F, 1))
+
+    asked_NF, parts = scale(_read_features(embedder, words)), []
+    with show_progress(desc="reading words", total=len(vocabulary), unit=" words", leave=False) as bar:
+        for begin in range(0, len(vocabulary), AT_ONCE):
+            listed_VF = scale(_read_features(embedder, vocabulary[begin : begin + AT_ONCE]))
+            parts.append(asked_NF @ listed_VF.T)
+            bar.update(len(listed_VF))
+    return np.concatenate(parts, axis=1)
+
+
 @torch.inference_mode()
-def _encode(embedder: Embedder, words: list[str]) -> np.ndarray:
+def _read_features(embedder: Embedder, words: Sequence[str]) -> np.ndarray:
     elmo = embedder.elmo
-    parts = []
-    with show_progress(desc="reading words", total=len(words), unit=" words", leave=False) as bar:
-        for begin in range(0, max(1, len(words)), AT_ONCE):
-            ids_NC = torch.from_numpy(elmo.scheme.word_ids(words[begin : begin + AT_ONCE]))
-            parts.append(elmo.encode_words(ids_NC.to(elmo.device)).float().cpu().numpy())
-            bar.update(len(ids_NC))
-    return np.concatenate(parts)
+    ids_NC = torch.from_numpy(elmo.scheme.word_ids(words))
+    return elmo.encoder.features(ids_NC.to(elmo.device)).float().cpu().numpy()
