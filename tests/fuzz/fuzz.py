@@ -117,7 +117,6 @@ def judge(case: Case, outcome: Outcome, healthy_peak: int) -> list[str]:
         "unexpected": "elmo: unexpected" in outcome.error,
         f"{len(lines)} lines of error": outcome.code == 2 and len(lines) != 1,
         "no line of our own": outcome.code == 2 and not (lines and lines[-1].startswith("elmo: ")),
-        "control characters": any(ord(letter) < 32 for line in lines for letter in line if letter not in "\t"),
         "NaN in the result": outcome.code == 0 and outcome.has_nan and not {"nan", "inf"} & {*case.arguments},
         "taken, not refused": outcome.code == 0 and case.must_be_refused,
         "connects": outcome.connected and case.specimen.name != "command",

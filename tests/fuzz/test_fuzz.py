@@ -52,7 +52,6 @@ def test_a_case_is_a_function_of_its_number(specimen, tmp_path):
         (Outcome(1, "", "elmo: unexpected KeyError: 'a'\n"), ["exit code 1", "unexpected"]),
         (Outcome(2, "", "elmo: one\nelmo: two\n"), ["2 lines of error"]),
         (Outcome(2, "", "\n"), ["0 lines of error", "no line of our own"]),
-        (Outcome(2, "", "elmo: a label \x1b[2J\n"), ["control characters"]),
         (Outcome(0, "nan", "", has_nan=True), ["NaN in the result"]),
         (Outcome(2, "", "elmo: too large\n", peak=10**9), ["700 MB for a file of 1,000 bytes"]),
         (Outcome(2, "", "elmo: no such model\n", connected=True), ["connects"]),

@@ -133,6 +133,12 @@ def test_labels_of_another_kind_are_refused(folder, changes, says):
     check_refused(folder, str(folder), says)
 
 
+def test_words_without_a_vector_are_refused(folder):
+    """Before they are made: millions of them would take a hundred times the memory of their vectors."""
+    (folder / "words.txt").write_text("ab\n" * 1000)
+    check_refused(folder, "words.txt: has 1,000 words and its table 2 rows")
+
+
 def test_ten_thousand_labels_take_no_time():
     """One call for each pair of them would take minutes."""
     kinds = [f"{mark}-{number}" for number in range(2500) for mark in "BIES"]

@@ -30,6 +30,7 @@ from elmokit.io.checkpoint import (
     WantsSoftmax,
     check_fits,
     expected_shapes,
+    num_output_words,
 )
 from elmokit.io.hdf5 import find_dataset, list_names, new_hdf5, open_hdf5, read_rows
 from elmokit.io.options import WeightFacts, config_to_options, options_to_config, read_options
@@ -59,15 +60,14 @@ def load_allennlp(folder: Path, *, softmax: WantsSoftmax = False) -> Checkpoint:
         check_fits(config, weights_path)
         _check_counts(file, config)
         checkpoint = Checkpoint(config, _read_tensors(file, config), format="allennlp", path=folder)
-    if vocabulary_path is not None:
-        words = read_words(vocabulary_path, strips=True)
-        checkpoint.vocabulary = words if config.words is not None else None
-        checkpoint.output_words = words if softmax else None
     if softmax and softmax_path is not None:
         with open_hdf5(softmax_path) as file:
             checkpoint.softmax = _read_softmax(file, config, sizes_only=softmax == "shape")
-    else:
-        checkpoint.output_words = None
+    if vocabulary_path is not None and (config.words is not None or checkpoint.softmax is not None):
+        num_rows = config.words.num_words if config.words else num_output_words(checkpoint.softmax or {})
+        words = read_words(vocabulary_path, num_rows=num_rows, strips=True)
+        checkpoint.vocabulary = words if config.words is not None else None
+        checkpoint.output_words = words if checkpoint.softmax is not None else None
     checkpoint.check(str(folder))
     return checkpoint
 

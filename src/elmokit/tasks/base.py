@@ -32,7 +32,7 @@ from elmokit.io import model_names
 from elmokit.io.atomic import new_folder
 from elmokit.io.checkpoint import check_values, compare_shapes
 from elmokit.io.inside import check_entries
-from elmokit.io.safe_tensors import read_safetensors
+from elmokit.io.safe_tensors import read_safetensors, read_sizes
 from elmokit.io.text_files import read_json, read_words, write_words
 from elmokit.reading.batching import batch_by_length
 from elmokit.tasks import find_task
@@ -230,7 +230,10 @@ def load_task(
         raise CheckpointError(
             f"{folder}/extra.json: expected what the task {kind.name} needs: {problem}; the folder is damaged"
         ) from problem
-    words, elmo_model = read_words(folder / "words.txt"), _open_saved_elmo(folder, settings, config.inputs, elmo)
+    weights = folder / "model.safetensors"
+    table = read_sizes(weights).get("inputs.vectors.weight", torch.empty(1))
+    words = read_words(folder / "words.txt", num_rows=(*table.shape, 1)[0] - 1)  # its first row is of no word
+    elmo_model = _open_saved_elmo(folder, settings, config.inputs, elmo)
 
     def build() -> TaskModel:
         vectors_VE = torch.zeros(len(words), settings.vector_dim) if settings.vector_dim else None
@@ -241,7 +244,6 @@ def load_task(
             )
         return kind(config, inputs, **extra)
 
-    weights = folder / "model.safetensors"
     try:
         with torch.device("meta"), _WithoutValues():  # nothing is allocated before the file is known to hold as much
             expected = {name: tuple(value.shape) for name, value in _list_weights(build()).items()}
