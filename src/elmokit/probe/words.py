@@ -28,7 +28,7 @@ from elmokit.waits import show_progress
 __all__ = ["Neighbour", "Use", "compare_spellings", "model_vocabulary", "nearest_uses", "nearest_words"]
 
 AT_ONCE = 4096  # words that are encoded at once
-SAMPLE = 8192  # words from which the spread of the features is taken
+SAMPLE, FEWEST = 8192, 100  # words from which the spread of the features is taken; fewer than these tell none
 # Words of a vocabulary that are no words: the boundaries and the unknown one.
 MARKERS = frozenset(["<S>", "</S>", "<UNK>", "<unk>", "<s>", "</s>", "<pad>", "<bos>", "<eos>", "<oov>"])
 
@@ -128,7 +128,7 @@ def compare_spellings(
 ) -> np.ndarray:
     """The cosine (N, V) of each word with each word of a vocabulary, by features scaled to their spread over others."""
     sample_VF = _read_features(embedder, usual[:: -(-len(usual) // SAMPLE)])  # frequent and rare words
-    mean_F, spread_F = sample_VF.mean(0), sample_VF.std(0)
+    mean_F, spread_F = (sample_VF.mean(0), sample_VF.std(0)) if len(sample_VF) >= FEWEST else (0.0, np.ones(1))
 
     def scale(features: np.ndarray) -> np.ndarray:
         return scale_to_unit((features - mean_F) / np.where(spread_F > 0, spread_F, 1))
