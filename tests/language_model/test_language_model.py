@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from elmokit import CheckpointError, Elmo, ElmoConfig, InputError, LanguageModel, io
+from elmokit.language_model.scores import count_word_bytes
 from elmokit.nn.output_layer import OutputLayer
 
 WORDS = ["<S>", "</S>", "<UNK>", ".", "the", "bank", "river", "money", "lent", "Bank", "sat", "by", "shore"]
@@ -99,7 +100,8 @@ def test_perplexity_is_what_a_computation_by_hand_gives(lm):
     assert abs(result.forward - result.backward) > 0.01
     assert (result.tokens, result.sentences, result.words) == (NUM_TOKENS, len(SENTENCES), NUM_TOKENS - len(SENTENCES))
     assert result.oov_rate == 2 / result.words
-    num_bytes = len("\n".join(map(" ".join, SENTENCES)).encode()) + 1  # as a file, one sentence per line
+    written = "\n".join(map(" ".join, SENTENCES)).replace(" .", ".")  # as a file, one sentence per line
+    num_bytes = len(written.encode()) + 1
     assert result.bits_per_byte == pytest.approx(sums.mean() / math.log(2) / num_bytes, rel=1e-5)
 
 
@@ -146,13 +148,28 @@ def test_strings_are_split_into_sentences_and_blank_ones_hold_none(lm):
     bits = one.tokens * math.log2(one.mean)
     # White space counts one byte, however wide; the full stops stand at their words as in the text.
     assert one.bits_per_byte == pytest.approx(bits / len("The bank lent money. The river sat.\nby the shore\n"))
-    assert other.bits_per_byte == pytest.approx(bits / len("The bank lent money . The river sat .\nby the shore\n"))
+    assert other.bits_per_byte == pytest.approx(one.bits_per_byte)  # which no tokenisation moves
 
 
 def test_bytes_are_those_of_utf_8(lm):
-    assert lm.perplexity([["Ωμέγα", "银行"]]).bits_per_byte == pytest.approx(
-        3 * math.log2(lm.perplexity([["Ωμέγα", "银行"]]).mean) / len("Ωμέγα 银行\n".encode())
+    assert lm.perplexity([["Ωμέγα", "bank"]]).bits_per_byte == pytest.approx(
+        3 * math.log2(lm.perplexity([["Ωμέγα", "bank"]]).mean) / len("Ωμέγα bank\n".encode())
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("银 行 在 河 边 。", "银行在河边。"),
+        ("我们 用 Python 写 (  程序 ) ！", "我们用Python写(程序)！"),
+        ("나는 학교에서 친구를 만났다 .", "나는 학교에서 친구를 만났다."),
+        ("He said , “ yes ” ( 50 % ) .", "He said, “yes” (50%)."),
+        ("It 's Ann 's and I do n't know 'em .", "It's Ann's and I don't know 'em."),
+        ("", ""),
+    ],
+)
+def test_words_count_the_bytes_of_the_text_that_they_come_from(words, text):
+    assert count_word_bytes(words.split()) == len(text.encode()) + 1
 
 
 def test_memory_is_bounded_and_each_word_encoded_once(lm, monkeypatch):

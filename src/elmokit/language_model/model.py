@@ -22,7 +22,7 @@ from torch import Tensor
 from elmokit import io
 from elmokit.devices import find_device, move_to_device
 from elmokit.errors import CheckpointError, InputError, suggest
-from elmokit.language_model.scores import Perplexity, Score, ScoredWord, Tally, count_bytes
+from elmokit.language_model.scores import Perplexity, Score, ScoredWord, Tally, count_bytes, count_word_bytes
 from elmokit.model import Elmo
 from elmokit.nn.bilm import BilmState, Reading
 from elmokit.nn.output_layer import OutputLayer
@@ -246,7 +246,7 @@ class LanguageModel:
                 yield from ([word.text for word in sentence] for sentence in self.segmenter(line))
             else:
                 words = self._split(line, f"line {number}")
-                tally.num_bytes += count_bytes(words) or 1
+                tally.num_bytes += count_word_bytes(words)
                 yield words
 
     def _read(self, words: list[str]) -> Reading:

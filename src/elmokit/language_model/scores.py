@@ -13,12 +13,20 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+import regex
 import torch
 from torch import Tensor
 
 from elmokit.errors import InputError
 
-__all__ = ["Perplexity", "Score", "ScoredWord", "Tally", "count_bytes"]
+__all__ = ["Perplexity", "Score", "ScoredWord", "Tally", "count_bytes", "count_word_bytes"]
+
+# Scripts whose writing has no spaces between words, and the punctuation that goes with them.
+UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}\u3000-\u303f\uff00-\uff65"
+# Spaces that stand in tokenised text alone: beside such scripts, behind what opens, before what closes and before n't.
+NOT_WRITTEN = regex.compile(
+    rf"(?<=[{UNSPACED}(\[{{“‘«]) | (?=[{UNSPACED}.,;:!?)\]}}%…”’»]|(?i:n['’]t|['’](?:s|m|d|re|ve|ll))(?!\S))"
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +42,8 @@ class Perplexity:
         oov_rate: fraction of the words (without boundaries) outside the vocabulary. They are read letter by letter like
             any other word, but scored as `<UNK>`.
         bits_per_byte: mean negative log-likelihood of the whole text in bits, over its bytes in UTF-8: those of
-            everything between white space, and one for the white space or line end after it.
+            everything between white space, and one for the white space or line end after it. Of words without
+            their text, those that the text probably had.
     """
 
     forward: float
@@ -130,3 +139,14 @@ def count_bytes(chunks: Iterable[str]) -> int:
         10
     """
     return sum(len(chunk.encode("utf-8", "ignore")) + 1 for chunk in chunks)
+
+
+def count_word_bytes(words: Sequence[str]) -> int:
+    """Bytes that a sentence of words has as people write it: no space before a full stop, none between Han characters.
+
+    Example:
+        >>> count_word_bytes(["She", "sat", "(", "here", ")", "."]), count_word_bytes(["我", "喜欢", "你", "。"])
+        (16, 16)
+    """
+    text = " ".join(words)
+    return len(text.encode("utf-8", "ignore")) + 1 - sum(1 for _ in NOT_WRITTEN.finditer(text))
