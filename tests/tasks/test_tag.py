@@ -121,6 +121,11 @@ def test_labels_that_were_never_seen():
     odd = TaggedSentence(words=("x",), labels=("I-ORG",), source="dev.conll:7")
     with pytest.raises(InputError, match=r"dev\.conll:7: the label 'I-ORG' does not occur in the training"):
         model.usable([odd], Problems())
+    table = TaggedSentence(words=("Who sat there ?",), labels=("person",), source="questions.tsv:1")
+    with pytest.raises(InputError, match=r"questions\.tsv:1: the label 'person' does not occur in the training"):
+        model.usable([table], Problems())  # it is no label of a span at all, and would pass as O
+    plain = TaggedSentence(words=("Nobody", "sat"), labels=("O", "O"))
+    assert model.usable([plain], Problems()) == [plain]
     problems = Problems(skips=True)
     assert model.usable([odd, NAMES[0]], problems) == [NAMES[0]]
     assert problems.num_bad == 1

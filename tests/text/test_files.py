@@ -179,3 +179,24 @@ def test_standard_input_and_pipes_have_a_name_alone(tmp_path):
     identities = identify_files(["-", str(tmp_path / "pipe")])
     assert identities == [("-", None, None), (str(tmp_path / "pipe"), None, None)]
     assert str(identities[0]) == "standard input"
+
+
+@pytest.mark.parametrize(
+    ("data", "advice"),
+    [
+        (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", r"in\.txt: expected text, found a PDF: .* pdftotext"),
+        (b"%PDF-1.4\nall of it ASCII\n", "a PDF"),
+        (b"PK\x03\x04\x14\x00\x06\x00", r"\.docx"),
+        (gzip.compress(b"text"), r"packed by gzip: end its name in \.gz"),
+    ],
+)
+def test_what_is_no_text_is_called_by_its_name(data, advice, tmp_path):
+    with pytest.raises(InputError, match=advice):
+        list(LineReader([written(tmp_path, data)]))
+    with pytest.raises(InputError, match=advice):
+        list(read_blocks(written(tmp_path, data)))
+
+
+def test_text_may_begin_like_a_name_of_a_format(tmp_path):
+    (line,) = LineReader([written(tmp_path, b"PK and %PDF- are two names\n")])
+    assert line.text() == "PK and %PDF- are two names"

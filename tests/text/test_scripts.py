@@ -53,7 +53,9 @@ def test_a_guest_in_the_text_is_not_its_script():
         (["Hangul", "Latin"], ENGLISH, None),
         (["Latin"], [*ENGLISH, "나는", "학교에", "간다", "😀"], None),
         (["Latin"], ["😀", "👩‍👩‍👧", "1998", "!", "※"] * 20, None),
-        (["Latin"], KOREAN[: FEWEST - 1], None),
+        (["Latin"], ["나는", "학교에"], "Hangul"),  # one short sentence is enough
+        (["Latin"], ["이승만"], None),
+        (["Latin"], [*"毛泽东"], None),
         (["Latin"], GUESTS, None),
         (["Han"], ["iPhone", "Professional", "Max", *"真的很好用"], None),
         (["Hangul"], ["KBS는", "SK텔레콤", *KOREAN, "LG", "Samsung"], None),

@@ -25,11 +25,13 @@ from elmokit.tasks.data import Problems, is_csv, split_words
 from elmokit.tasks.data.tables import (
     LabelledSentence,
     is_json_lines,
+    keep_whole,
     names_columns,
     read_comma_table,
     read_json_lines,
     read_labelled_lines,
     read_table,
+    split_by_looks,
 )
 from elmokit.tasks.data.trees import read_trees
 from elmokit.tasks.network.attention import masked_softmax
@@ -58,7 +60,7 @@ class ClassifyConfig(TaskConfig):
             their looks.
         phrases: learn from the labelled phrases of trees too, not from whole sentences alone.
         words: how a text becomes words: `"blanks"` (it is tokenised), `"segment"` (by elmokit's rules), or `"auto"`:
-            corpora are mostly tokenised, so only a .csv is segmented.
+            as a file looks. It is tokenised where most of its punctuation stands between blanks.
         hidden: width of each direction of the biLSTMs.
         attends: compare the words of a sentence with each other.
         dropout: of the features and of the layers.
@@ -126,8 +128,11 @@ class Classifier(TaskModel):
             "jsonl": read_json_lines,
             "lines": read_labelled_lines,
         }
-        is_segmented = config.words == "segment" or (config.words == "auto" and kind == "csv")
-        return readers[kind](path, splits=segmenters.words if is_segmented else str.split, problems=problems)
+        if config.words == "auto":
+            return split_by_looks(readers[kind](path, splits=keep_whole, problems=problems))
+        return readers[kind](
+            path, splits=segmenters.words if config.words == "segment" else str.split, problems=problems
+        )
 
     @classmethod
     def read_train(

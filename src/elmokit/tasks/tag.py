@@ -119,8 +119,11 @@ class Tagger(TaskModel):
 
     def complaint(self, example: TaggedSentence) -> str | None:
         """Labels that were not in the training examples."""
-        pairs = zip(example.labels, self._inner(example), strict=True)
-        unknown = next((label for label, inner in pairs if inner not in self._numbers), None)
+        if self.has_spans and not is_iob({*example.labels, "B-any"}):  # such labels would all pass as O
+            unknown = next(label for label in example.labels if not is_iob([label]) and label != "O")
+        else:
+            pairs = zip(example.labels, self._inner(example), strict=True)
+            unknown = next((label for label, inner in pairs if inner not in self._numbers), None)
         if unknown is None:
             return None
         known = [span.kind for span in spans_of(self.labels)] if self.has_spans else self.labels

@@ -50,6 +50,16 @@ STANDARD_INPUT = "-"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 HEAD_BYTES = 4096  # of a file tell its encoding
+# What people take for text, by its first bytes, and what to do.
+NO_TEXT = {
+    b"%PDF-": "a PDF: take its text out first, e.g. with pdftotext",
+    b"PK\x03\x04": "a zip archive (as .docx and .xlsx are): save it as plain text in UTF-8, or unpack it first",
+    b"\xd0\xcf\x11\xe0": "an old Office document (.doc, .xls): save it as plain text in UTF-8 first",
+    b"{\\rtf": "an RTF document: save it as plain text in UTF-8 first",
+    b"PAR1\x15": "a Parquet file: write its text out as lines first",
+    b"\x89HDF": "an HDF5 file: a text file is expected here",
+    b"\x1f\x8b": "packed by gzip: end its name in .gz",
+}
 CONTROLS = bytes({*range(32)} - set(b"\t\n\v\f\r\x1b"))  # no text has them, in any encoding of single bytes
 ARROW_CODECS = {".bz2": "bz2", ".gz": "gzip", ".zst": "zstd", ".lz4": "lz4"}
 BLOCK_BYTES = 1 << 20
@@ -157,7 +167,7 @@ def read_blocks(
             if report is not None:
                 report(tell())
             if offset == 0:
-                _refuse_utf16(data[:HEAD_BYTES], file)
+                _check_head(data[:HEAD_BYTES], file)
             mark = len(BYTE_ORDER_MARK) if offset == 0 and data.startswith(BYTE_ORDER_MARK) else 0
             yield TextBlock(data[mark:], file, first_line, offset + mark)
             first_line += data.count(b"\n")
@@ -239,7 +249,14 @@ def open_text(name: PathName, *, error: type[InputError | CheckpointError] = Inp
 def _check_beginning(data: BinaryIO, name: str) -> None:
     peek = getattr(data, "peek", None)  # what replaces standard input may have none
     if peek is not None:
-        _refuse_utf16(peek(HEAD_BYTES)[:HEAD_BYTES], name)
+        _check_head(peek(HEAD_BYTES)[:HEAD_BYTES], name)
+
+
+def _check_head(head: bytes, name: str) -> None:
+    """Refuse files of other kinds, which would otherwise be called text in a wrong encoding."""
+    if found := next((what for mark, what in NO_TEXT.items() if head.startswith(mark)), None):
+        raise InputError(f"{name}: expected text, found {found}")
+    _refuse_utf16(head, name)
 
 
 def _refuse_utf16(head: bytes, name: str) -> None:

@@ -14,7 +14,7 @@ __all__ = ["ScriptWatch", "find_scripts"]
 
 LEAST_SHARE = 0.1  # of the letters: a rarer script is a guest in the text
 SAMPLE = 200  # words
-FEWEST = 8  # words in a foreign script: fewer are names or quotations
+FEWEST, FEWEST_LETTERS = 2, 4  # in a foreign script: fewer may be a name
 OTHER_NAMES = {"Cjk": "Han", "Ideographic": "Han"}
 
 
@@ -76,7 +76,7 @@ class ScriptWatch:
             self._count(word)
         self._seen += len(words)
         is_foreign = all(self._foreign[unit] > self._known[unit] for unit in ("words", "letters"))
-        is_foreign = is_foreign and self._foreign["words"] >= FEWEST
+        is_foreign &= self._foreign["words"] >= FEWEST and self._foreign["letters"] >= FEWEST_LETTERS
         self.is_done = is_foreign or self._seen >= SAMPLE
         return self._foreign_scripts.most_common(1)[0][0] if is_foreign else None
 

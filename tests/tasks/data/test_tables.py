@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import sys
 
 import pytest
@@ -203,3 +204,28 @@ def test_raw_text_can_be_segmented(tmp_path):
     config = ClassifyConfig(words="segment")
     (example,) = Classifier.read(path, config=config, problems=Problems())
     assert example.words == ("It", "is", "n't", "bad", ".")
+
+
+@pytest.mark.parametrize("name", ["my.tsv", "my.csv", "my.jsonl"])
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        (["It isn't bad.", "Mr. Lee sat, and left", "no sign"], ("It", "is", "n't", "bad", ".")),
+        (["It isn't bad . ", "So , so .", "etc."], ("It", "isn't", "bad", ".")),
+        (["我喜欢。"], ("我", "喜", "欢", "。")),
+        (["我们 喜欢 你 。"], ("我们", "喜欢", "你", "。")),
+    ],
+)
+def test_how_a_text_becomes_words_is_seen_in_its_file(texts, words, name, tmp_path):
+    separator = "\t" if name == "my.tsv" else ","
+    rows = "".join(f'pos{separator}"{text}"\n' for text in texts)
+    lines = "".join(json.dumps({"label": "pos", "text": text}) + "\n" for text in texts)
+    path = made(tmp_path, lines if name == "my.jsonl" else f'"label"{separator}"text"\n{rows}', name)
+    first, *others = Classifier.read(path, config=ClassifyConfig(), problems=Problems())
+    assert (first.words, len(others)) == (words, len(texts) - 1)
+
+
+def test_words_that_a_file_lists_are_taken_as_they_are(tmp_path):
+    path = made(tmp_path, '{"label": "pos", "words": ["New York", "isn\'t", "bad."]}\n', "my.jsonl")
+    (example,) = Classifier.read(path, config=ClassifyConfig(), problems=Problems())
+    assert example.words == ("New York", "isn't", "bad.")

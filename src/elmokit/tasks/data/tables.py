@@ -3,32 +3,35 @@
 A path arrives; `LabelledSentence`s leave. In a TSV a line is `label<TAB>text`; a header (`label`, `text` or `sentence`,
 in any order among other columns) is recognised, and then says which column is which; more than two columns need one.
 Quotes that a program put around fields are taken off. A CSV always has a header. A line of JSON has `label` and `text`,
-`sentence` or `words` (a list, taken as it is). Text is split at white space unless told otherwise: labelled corpora are
-mostly tokenised.
+`sentence` or `words` (a list, taken as it is). How a text becomes words is told, or seen: many labelled corpora are
+tokenised, and what people write is not.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import NoReturn
 
 from elmokit.errors import InputError
 from elmokit.tasks.data import Example, Problems, parse_json_lines, read_csv, read_lines
+from elmokit.text import segmenters
 
 __all__ = [
     "TEXT_COLUMNS",
     "LabelledSentence",
     "is_json_lines",
+    "keep_whole",
     "names_columns",
     "read_comma_table",
     "read_json_lines",
     "read_labelled_lines",
     "read_table",
+    "split_by_looks",
     "unquote",
 ]
 
@@ -44,6 +47,9 @@ TEXT_COLUMNS = {
     "hypothesis": ("sentence2", "sentence_b", "hypothesis", "hypo"),
 }
 QUOTED = re.compile(r'"(?:[^"]|"")*"')
+# What ends a sentence or a part of it, after a letter or digit of the same word, and between blanks.
+ATTACHED = re.compile(r"\w[.,!?;:…。，！？；：、]+(?!\S)|[。，！？；：、]\S")
+APART = re.compile(r"(?<!\S)[.,!?;:…。，！？；：、]+(?!\S)")
 Splitter = Callable[[str], Sequence[str]]
 
 
@@ -134,6 +140,37 @@ def read_labelled_lines(
         if line.strip():
             label, _, text = line.strip().partition(" ")
             yield from _make_example(path, number, label.partition(":")[0], splits(text), problems)
+
+
+class WholeText(str):
+    """A text that is to be split into words when the others of its file are known."""
+
+    __slots__ = ()
+
+
+def keep_whole(text: str) -> Sequence[str]:
+    """A text as its only word, for `split_by_looks`."""
+    return [WholeText(text)] if text.strip() else []
+
+
+def split_by_looks(examples: Iterable[LabelledSentence]) -> Iterator[LabelledSentence]:
+    """Examples whose texts were kept whole, with their words: by blanks where the texts look tokenised, else by rules.
+
+    Example:
+        >>> texts = ["A fine film , at last .", "So so .", "Mr. Lee is dull"]
+        >>> examples = [LabelledSentence(words=tuple(keep_whole(text)), label="x") for text in texts]
+        >>> [" ".join(example.words) for example in split_by_looks(examples)] == texts
+        True
+        >>> [" ".join(example.words) for example in split_by_looks(examples[2:])]
+        ['Mr. Lee is dull']
+    """
+    found = list(examples)
+    texts = [word for example in found for word in example.words if isinstance(word, WholeText)]
+    num_apart, num_attached = (sum(len(kind.findall(text)) for text in texts) for kind in (APART, ATTACHED))
+    split = str.split if num_apart and num_apart >= num_attached else segmenters.words
+    for example in found:
+        is_whole = isinstance(example.words[0], WholeText)
+        yield replace(example, words=tuple(split(str(example.words[0])))) if is_whole else example
 
 
 def is_json_lines(path: str | os.PathLike[str]) -> bool:
