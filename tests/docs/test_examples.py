@@ -36,6 +36,7 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # How many blocks of each page need what the tests may not have: a GPU, a download, another program.
 NEEDS = {
     "docs/first-hour.md": 1,
+    "docs/how-to/explorer.md": 1,
     "docs/how-to/measure-speed.md": 3,
     "docs/how-to/serve.md": 4,
     "docs/how-to/tasks.md": 1,

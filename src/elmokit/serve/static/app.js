@@ -17,7 +17,7 @@ const states = Object.fromEntries(Object.keys(VIEWS).map((name) => [name, {}]));
 const shared = { view: "compare", lang: null, model: null };
 let info = null;
 let opened = { redraw() {} };
-let tooLong = false;
+let turn = 0;
 
 function readAddress() {
   const given = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
@@ -25,11 +25,12 @@ function readAddress() {
   shared.lang = LANGUAGES.includes(given.lang) ? given.lang : shared.lang;
   shared.model = given.model ?? shared.model;
   for (const name of ["view", "lang", "model"]) delete given[name];
-  if (Object.keys(given).length || location.hash === "") states[shared.view] = given;
+  const long = Object.entries(states[shared.view]).filter(([name, value]) => value.length > LONGEST && !(name in given));
+  states[shared.view] = { ...given, ...Object.fromEntries(long) }; // what an address cannot hold stays
 }
 
 function writeAddress({ push = false } = {}) {
-  tooLong = false;
+  let tooLong = false;
   const values = new URLSearchParams({ view: shared.view });
   if (shared.lang) values.set("lang", shared.lang);
   if (shared.model && info?.models.length > 1) values.set("model", shared.model);
@@ -37,6 +38,7 @@ function writeAddress({ push = false } = {}) {
     if (value.length > LONGEST) tooLong = true;
     else values.set(name, value);
   }
+  document.body.classList.toggle("too-long", tooLong);
   const address = `#${values}`;
   if (address === location.hash) return;
   if (push) history.pushState(null, "", address);
@@ -49,7 +51,6 @@ function makePage() {
   return {
     state: states[name],
     model: info.models.find((model) => model.name === shared.model) ?? info.models[0],
-    isTooLong: () => tooLong,
     /** Keep values in the address; null takes one away. */
     save(values) {
       for (const [key, value] of Object.entries(values)) {
@@ -58,19 +59,21 @@ function makePage() {
       }
       if (shared.view === name) writeAddress();
     },
-    /** Run what may be refused; a refusal becomes one line. */
+    /** Run what may be refused; a refusal becomes one line. `work` is told how to ask whether it is still wanted. */
     async attempt(work) {
+      const own = ++turn;
+      const isWanted = () => own === turn;
       const root = document.getElementById("view");
       root.setAttribute("aria-busy", "true");
+      tell("");
       try {
-        tell("");
-        return await work();
+        await work(isWanted);
       } catch (problem) {
+        if (!isWanted()) return;
         tell(problem instanceof Problem ? problem.message : `${say("failed")} ${problem.message}`);
         if (!(problem instanceof Problem)) console.error(problem);
-        return null;
       } finally {
-        root.removeAttribute("aria-busy");
+        if (isWanted()) root.removeAttribute("aria-busy");
       }
     },
     tell,
@@ -92,7 +95,9 @@ function openView() {
   drawTheme();
   writeAddress();
   tell("");
+  turn++;
   const root = document.getElementById("view");
+  root.removeAttribute("aria-busy");
   root.setAttribute("aria-labelledby", `tab-${shared.view}`);
   root.className = `view ${shared.view}`;
   root.replaceChildren();

@@ -141,21 +141,39 @@ function makeRange({ min, max, step, label, marks = 0 }, moved) {
   };
 }
 
-/** Buttons for the picture, the table and the address of a view. `picture` and `table` are asked when pressed. */
-export function makeTakeaway(page, name, picture, table) {
+/**
+ * Buttons for the picture, the table and the address of a view. `picture` and `table` are asked when pressed; they
+ * give null while there is nothing to show.
+ */
+export function makeTakeaway(name, picture, table) {
+  const button = (kind, give, save) => make("button", { type: "button", class: "quiet-button", "data-save": kind, click: () => {
+    const given = give();
+    if (given) save(given, name);
+  } }, kind.toUpperCase());
   const copy = make("button", { type: "button", class: "quiet-button", click: async () => {
-    await navigator.clipboard?.writeText(location.href).catch(() => {});
-    copy.textContent = say("copied");
+    copy.textContent = (await copyText(location.href)) ? say("copied") : say("copyLink");
     setTimeout(() => { copy.textContent = say("copyLink"); }, 1500);
   } }, say("copyLink"));
-  const note = make("span", { class: "note", hidden: !page.isTooLong() }, say("tooLongToShare"));
   return make("div", { class: "takeaway" },
-    make("span", { class: "chips-label" }, say("picture")),
-    make("button", { type: "button", class: "quiet-button", "data-save": "svg", click: () => saveSvg(picture(), name) }, "SVG"),
-    make("button", { type: "button", class: "quiet-button", "data-save": "png", click: () => savePng(picture(), name) }, "PNG"),
-    make("span", { class: "chips-label" }, say("table")),
-    make("button", { type: "button", class: "quiet-button", "data-save": "csv", click: () => saveCsv(table(), name) }, "CSV"),
-    copy, note);
+    make("span", { class: "chips-label" }, say("picture")), button("svg", picture, saveSvg), button("png", picture, savePng),
+    make("span", { class: "chips-label" }, say("table")), button("csv", table, saveCsv),
+    copy, make("span", { class: "note too-long-note" }, say("tooLongToShare")));
+}
+
+/** Whether a text could be copied: without https a browser lends its clipboard only the old way. */
+async function copyText(content) {
+  try {
+    await navigator.clipboard.writeText(content);
+    return true;
+  } catch {
+    const field = make("textarea", { class: "unseen" });
+    field.value = content;
+    document.body.append(field);
+    field.select();
+    const isCopied = document.execCommand("copy");
+    field.remove();
+    return isCopied;
+  }
 }
 
 /** The title of a view and what it shows. */

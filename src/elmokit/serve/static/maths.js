@@ -137,19 +137,18 @@ export function chooseClusters(vectors) {
 
 /** How much nearer each point is to its own cluster than to the next one, from -1 to 1 on average. */
 export function measureSilhouette(distances, labels) {
-  const numbers = [...new Set(labels)];
-  const scores = labels.map((own, i) => {
-    const means = new Map(numbers.map((label) => {
-      const others = labels.flatMap((each, j) => (each === label && j !== i ? [distances[i][j]] : []));
-      return [label, others.length ? others.reduce((a, b) => a + b, 0) / others.length : null];
-    }));
-    const inside = means.get(own);
-    means.delete(own);
-    const outside = Math.min(...[...means.values()].filter((value) => value !== null));
-    if (inside === null || !Number.isFinite(outside)) return 0;
-    return (outside - inside) / (Math.max(inside, outside) || 1);
+  const sizes = [];
+  for (const label of labels) sizes[label] = (sizes[label] ?? 0) + 1;
+  let total = 0;
+  labels.forEach((own, i) => {
+    const sums = sizes.map(() => 0);
+    labels.forEach((label, j) => { sums[label] += distances[i][j]; });
+    if (sizes[own] === 1 || sizes.length < 2) return;
+    const inside = sums[own] / (sizes[own] - 1);
+    const outside = Math.min(...sums.map((sum, label) => (label === own ? Infinity : sum / sizes[label])));
+    total += (outside - inside) / (Math.max(inside, outside) || 1);
   });
-  return scores.reduce((a, b) => a + b, 0) / scores.length;
+  return total / labels.length;
 }
 
 /** The same numbers from 0 to 1 every time (mulberry32). */

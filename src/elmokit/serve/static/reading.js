@@ -1,8 +1,8 @@
 // Texts as views need them: the uses of a word, and all words, each with all layers.
 import { post, Problem, readFloats } from "./api.js";
 
-const MOST_CHARACTERS = 20000; // in one piece of a text: far below what a server takes
-const PIECES = 20; // in one request
+const MOST_CHARACTERS = 4000; // in one piece of a text: below what a server takes even where every character is a word
+const REQUEST_CHARACTERS = 15000;
 
 /** The uses of a word in texts, the vectors (layers × dim) of each, and the sentences that have it. */
 export async function readUses(texts, word, model) {
@@ -22,9 +22,10 @@ export async function readUsesInText(content, word, model, most) {
   const spellings = word.toLowerCase().split("|").map((each) => each.trim()).filter(Boolean);
   const lines = content.split("\n").flatMap(cutLine).filter((line) => spellings.some((each) => mayHave(line.toLowerCase(), each)));
   const found = [];
-  for (let at = 0; at < lines.length && found.length < most; at += PIECES) {
+  for (const request of gather(lines)) {
+    if (found.length >= most) break;
     try {
-      const part = await readUses(lines.slice(at, at + PIECES), word, model);
+      const part = await readUses(request, word, model);
       part.uses.forEach((use, i) => found.push({ words: part.sentences[use.sentence].words, place: use.inSentence, layers: part.layers[i] }));
     } catch (problem) {
       if (!(problem instanceof Problem) || problem.kind !== "Empty") throw problem;
@@ -33,13 +34,30 @@ export async function readUsesInText(content, word, model, most) {
   return found.slice(0, most);
 }
 
+/** Lines in groups that one request can hold. */
+function gather(lines) {
+  const groups = [[]];
+  let size = 0;
+  for (const line of lines) {
+    size += line.length;
+    if (size > REQUEST_CHARACTERS && groups.at(-1).length) {
+      groups.push([]);
+      size = line.length;
+    }
+    groups.at(-1).push(line);
+  }
+  return groups.filter((group) => group.length);
+}
+
 /** A line of a file may be a whole book: it is cut between sentences. */
 function cutLine(line) {
   if (line.length <= MOST_CHARACTERS) return line.trim() ? [line.trim()] : [];
   const pieces = [""];
   for (const sentence of line.split(/(?<=[.!?。！？])\s*/u)) {
     if (pieces.at(-1).length + sentence.length > MOST_CHARACTERS) pieces.push("");
-    pieces[pieces.length - 1] += `${sentence.slice(0, MOST_CHARACTERS)} `;
+    const parts = sentence.match(/.{1,4000}/gsu) ?? [];
+    pieces[pieces.length - 1] += `${parts.shift() ?? ""} `;
+    pieces.push(...parts);
   }
   return pieces.filter((piece) => piece.trim());
 }

@@ -26,7 +26,7 @@ export function openCompare(root, page) {
   root.append(makeTitle("compareTitle", "compareIntro"),
     make("div", { class: "columns" },
       make("section", { class: "panel" }, head, list),
-      make("section", { class: "panel sticky" }, map, verdict, mixer.element, makeTakeaway(page, `compare-${word}`, picture, table))));
+      make("section", { class: "panel sticky" }, map, verdict, mixer.element, makeTakeaway("compare", picture, table))));
 
   function drawHead() {
     const name = Object.keys(examples).find((each) => examples[each].text === content);
@@ -54,13 +54,15 @@ export function openCompare(root, page) {
 
   async function load() {
     drawHead();
-    await page.attempt(async () => {
+    await page.attempt(async (isWanted) => {
       const texts = content.split("\n").map((line) => line.trim()).filter(Boolean);
       const words = texts.length ? await post("/tokenize", { model: page.model.name, inputs: texts }) : [];
       const counts = countWords(words);
       if (!word || !counts.has(word.toLowerCase())) word = word.includes(" ") || word.includes("|") ? word : mostRepeated(counts);
+      const next = word ? placeUses(await readUses(texts, word, page.model.name), words) : null;
+      if (!isWanted()) return;
+      found = next;
       page.save({ text: content === first.text ? null : content, word: word === first.word && content === first.text ? null : word });
-      found = word ? placeUses(await readUses(texts, word, page.model.name), words) : null;
       drawSentences(texts, words, counts);
       drawMap();
     });
@@ -116,10 +118,12 @@ export function openCompare(root, page) {
   }
 
   function picture() {
+    if (!found) return null;
     return drawHeat(compareAll(vectors()).slice(0, MOST).map((row) => row.slice(0, MOST)), found, true);
   }
 
   function table() {
+    if (!found) return null;
     const cosines = compareAll(vectors());
     return [["number", "sentence", ...found.uses.map((use) => use.label)],
       ...found.uses.map((use, i) => [use.label, joinWords(found.sentences[use.sentence].words), ...cosines[i].map((value) => value.toFixed(4))])];

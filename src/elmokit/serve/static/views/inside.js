@@ -10,6 +10,7 @@ import { shorten } from "../sentences.js";
 import { writeFormula } from "./formulas.js";
 
 const WIDE = 740; // where there is room
+const SHOWN = 3; // of the strongest filters of each width
 
 export function openInside(root, page) {
   const examples = choose(INSIDE, page.model);
@@ -28,7 +29,7 @@ export function openInside(root, page) {
   const steps = make("div", { class: "steps results" });
   const mixer = makeMixer(page, page.model.layers, drawLayers);
   const layersFigure = make("figure", { class: "map scrolls" });
-  root.append(makeTitle("insideTitle", "insideIntro"), head, field, line, steps, makeTakeaway(page, "inside", picture, table));
+  root.append(makeTitle("insideTitle", "insideIntro"), head, field, line, steps, makeTakeaway("inside", picture, table));
 
   async function load() {
     field.value = content;
@@ -37,11 +38,13 @@ export function openInside(root, page) {
       ({ text: content, at } = examples[chosen]);
       load();
     }));
-    await page.attempt(async () => {
+    await page.attempt(async (isWanted) => {
       const [words] = await readWords([content], page.model.name);
       if (!words.length) return;
       at = Math.min(Math.max(at, 0), words.length - 1);
-      found = { words, trace: await post("/inside", { model: page.model.name, word: words[at].text }) };
+      const trace = await post("/inside", { model: page.model.name, word: words[at].text });
+      if (!isWanted()) return;
+      found = { words, trace };
       drawAll();
     });
   }
@@ -79,6 +82,7 @@ export function openInside(root, page) {
   }
 
   function picture() {
+    if (!found) return null;
     const parts = [drawBytes(found.trace, WIDE), drawFilters(found.trace, WIDE), drawWidths(found.trace, WIDE), drawDirections(found.words, at, WIDE),
       drawStrips(found.words[at].layers, mixer.shares(), mixer.gamma(), WIDE)];
     const titles = ["stepBytes", "stepFilters", "stepHighway", "stepDirections", "stepLayers"];
@@ -94,6 +98,7 @@ export function openInside(root, page) {
   }
 
   function table() {
+    if (!found) return null;
     const { trace, words } = found;
     const mixed = mixLayers(words[at].layers, mixer.shares(), mixer.gamma());
     return [
@@ -122,26 +127,33 @@ function makeStep(name, values, formula, figure, more = null) {
 
 const nameOf = (symbol) => (symbol.marker ? say(symbol.marker === "begin" ? "beginMark" : "endMark") : symbol.text || symbol.hex.toUpperCase());
 
-function drawBytes({ symbols, columns }, room) {
-  const box = Math.max(30, Math.min(46, (room - 90) / symbols.length));
+/** Where the first byte stands and how wide each is: the same in both drawings, so that windows lie below their bytes. */
+function placeBytes({ symbols, filters }, room) {
+  const places = Math.max(symbols.length, ...filters.flatMap((filter) => filter.strongest.slice(0, SHOWN).map((each) => each.begin + filter.width)));
+  const left = room < 500 ? 70 : 112;
+  return { places, left, box: Math.max(20, Math.min(46, (room - left - 8) / places)) };
+}
+
+function drawBytes(trace, room) {
+  const { symbols, columns } = trace;
+  const { left, box } = placeBytes(trace, room);
   const rest = columns - symbols.length;
-  const width = box * symbols.length + (rest > 0 ? 120 : 10);
+  const width = left + box * symbols.length + (rest > 0 ? 90 : 4);
   const svg = drawing(width, 78, say("stepBytes"));
   symbols.forEach((symbol, i) => {
     const isMark = Boolean(symbol.marker);
     svg.append(
-      draw("rect", { x: i * box + 2, y: 4, width: box - 4, height: 42, rx: 7, fill: isMark ? "none" : colour("accent-soft"), stroke: isMark ? colour("line") : colour("accent"), "stroke-opacity": isMark ? 1 : 0.4 }),
-      text((i + 0.5) * box, 31, nameOf(symbol), { anchor: "middle", size: isMark ? 10 : 17, fill: isMark ? colour("quiet") : null }),
-      text((i + 0.5) * box, 66, symbol.hex ? symbol.hex : symbol.id, { anchor: "middle", size: 11, fill: colour("quiet") }));
+      draw("rect", { x: left + i * box + 2, y: 4, width: box - 4, height: 42, rx: 7, fill: isMark ? "none" : colour("accent-soft"), stroke: isMark ? colour("line") : colour("accent"), "stroke-opacity": isMark ? 1 : 0.4 }),
+      text(left + (i + 0.5) * box, 31, nameOf(symbol), { anchor: "middle", size: isMark ? (box < 36 ? 8.5 : 10.5) : box < 36 ? 14 : 17, fill: isMark ? colour("quiet") : null }),
+      text(left + (i + 0.5) * box, 66, symbol.hex ? symbol.hex : symbol.id, { anchor: "middle", size: 11, fill: colour("quiet") }));
   });
-  if (rest > 0) svg.append(text(symbols.length * box + 10, 31, `+ ${rest} × ∅`, { fill: colour("quiet") }));
+  if (rest > 0) svg.append(text(left + symbols.length * box + 10, 31, `+ ${rest} × ∅`, { fill: colour("quiet") }));
   return svg;
 }
 
-function drawFilters({ symbols, filters }, room) {
-  const places = Math.max(symbols.length, ...filters.flatMap((filter) => filter.strongest.slice(0, 3).map((each) => each.begin + filter.width)));
-  const left = room < 500 ? 70 : 112;
-  const box = Math.max(20, Math.min(46, (room - left - 8) / places));
+function drawFilters(trace, room) {
+  const { symbols, filters } = trace;
+  const { places, left, box } = placeBytes(trace, room);
   const values = filters.flatMap((filter) => filter.strongest.map((each) => each.value));
   const highest = Math.max(...values, 1e-9);
   const svg = drawing(left + places * box + 8, 10, say("stepFilters"));
@@ -151,7 +163,7 @@ function drawFilters({ symbols, filters }, room) {
   let y = 30;
   for (const filter of filters) {
     svg.append(text(0, y + 13, `${say("width")} ${filter.width}`, { size: 12.5, weight: 600 }), text(0, y + 28, `${filter.channels} ${say("filters")}`, { size: 11, fill: colour("quiet") }));
-    for (const each of filter.strongest.slice(0, 3)) {
+    for (const each of filter.strongest.slice(0, SHOWN)) {
       const shown = draw("rect", { x: left + each.begin * box + 3, y, width: filter.width * box - 6, height: 13, rx: 4, fill: shade(0.2 + (0.8 * Math.max(0, each.value)) / highest) },
         draw("title", {}, `${say("filter")} ${each.channel}: ${each.value.toFixed(3)}`));
       shown.dataset.filter = each.channel;

@@ -36,7 +36,7 @@ export function openNeighbours(root, page) {
     make("div", { class: "columns" },
       make("section", { class: "panel" }, head, passage),
       make("section", { class: "panel" }, chosenLine, list, make("label", { class: "check" }, other, say("otherWords")), mixer.element,
-        makeTakeaway(page, "neighbours", picture, table))));
+        makeTakeaway("neighbours", picture, table))));
 
   function drawHead() {
     const name = Object.keys(examples).find((each) => examples[each].text === content);
@@ -63,13 +63,15 @@ export function openNeighbours(root, page) {
 
   async function load() {
     drawHead();
-    await page.attempt(async () => {
-      let left = MOST_WORDS; // a generous guess of words by spaces and characters keeps an answer small
+    await page.attempt(async (isWanted) => {
+      let left = MOST_WORDS;
       lines = content.split("\n").map((line) => line.trim()).filter((line) => {
-        left -= Math.max(line.split(/\s+/).length, line.length / 6);
+        left -= (line.match(/[\p{Script=Han}\p{P}]|[^\s\p{Script=Han}\p{P}]+/gu) ?? []).length; // nearly the server's words
         return line && left > 0;
       });
-      words = lines.length ? await readWords(lines, page.model.name) : [];
+      const read = lines.length ? await readWords(lines, page.model.name) : [];
+      if (!isWanted()) return;
+      words = read;
       drawPassage();
       drawNearest();
       if (left <= 0) page.tell(say("wordsCut"));
@@ -123,6 +125,7 @@ export function openNeighbours(root, page) {
   }
 
   function picture() {
+    if (!nearest.length) return null;
     const chosen = find();
     const [width, row] = [760, 30];
     const [before, middle, after] = cutAround(chosen.words, chosen.inSentence, chosen.inSentence + 1, 84);

@@ -30,7 +30,7 @@ export function openPredictions(root, page) {
   const line = make("p", { class: "spoken" });
   const figure = make("figure", { class: "map scrolls" });
   const lists = make("div", { class: "lists results" });
-  root.append(head, field, line, figure, lists, makeTakeaway(page, "language-model", () => drawChart(), table));
+  root.append(head, field, line, figure, lists, makeTakeaway("language-model", () => drawChart(), table));
 
   async function load() {
     field.value = content;
@@ -39,19 +39,22 @@ export function openPredictions(root, page) {
       ({ text: content, at } = examples[chosen]);
       load();
     }));
-    await page.attempt(async () => {
+    await page.attempt(async (isWanted) => {
       const [words] = await post("/tokenize", { model: page.model.name, inputs: [content] });
       const answer = await post("/predict", { model: page.model.name, text: content, top: TOP });
+      if (!isWanted()) return;
       found = { words, answer, substitutes: null };
-      if (at !== null && at < words.length) await replace(at);
+      if (at !== null && at < words.length) await replace(at, isWanted);
       else drawAll();
     });
   }
 
-  async function replace(i) {
+  async function replace(i, isWanted) {
     const { words } = found;
     const occurrence = words.slice(0, i + 1).filter((word) => word.text === words[i].text).length;
-    found.substitutes = (await post("/substitutes", { model: page.model.name, text: content, word: words[i].text, occurrence, top: TOP })).substitutes;
+    const { substitutes } = await post("/substitutes", { model: page.model.name, text: content, word: words[i].text, occurrence, top: TOP });
+    if (!isWanted()) return;
+    found.substitutes = substitutes;
     at = i;
     drawAll();
   }
@@ -62,7 +65,7 @@ export function openPredictions(root, page) {
     page.save({ text: isFirst ? null : content, at: isFirst ? null : at });
     const hadFocus = line.contains(document.activeElement);
     line.replaceChildren(makeWords(content, found.words, {
-      choose: (i) => page.attempt(() => replace(i)),
+      choose: (i) => page.attempt((isWanted) => replace(i, isWanted)),
       mark: (i) => ({ chosen: i === at }),
     }));
     line.querySelectorAll(".word").forEach((button, i) => {
@@ -81,6 +84,7 @@ export function openPredictions(root, page) {
   }
 
   function drawChart(room = 900) {
+    if (!found) return null;
     const words = found.answer.words.map((word) => ({ word: word.word, ...surprise(word) }));
     const step = Math.max(44, Math.min(90, room / words.length));
     const half = 110;
@@ -115,6 +119,7 @@ export function openPredictions(root, page) {
   }
 
   function table() {
+    if (!found) return null;
     const rows = found.answer.words.map((word, i) => [i + 1, word.word, surprise(word).forward.toFixed(4), surprise(word).backward.toFixed(4)]);
     const lists = [["next", found.answer.next], ["previous", found.answer.previous], ["substitutes", found.substitutes ?? []]];
     return [["number", "word", "forward bits", "backward bits"], ...rows, [], ["list", "word", "probability"],

@@ -27,11 +27,11 @@ export function openUsages(root, page) {
   const facts = make("p", { class: "verdict" });
   const groups = make("div", { class: "groups results" });
   const chooser = make("div", { class: "chips", role: "group" });
-  const mixer = makeMixer(page, page.model.layers, drawMap, { withGamma: false });
+  const mixer = makeMixer(page, page.model.layers, moveMap, { withGamma: false });
   root.append(makeTitle("usagesTitle", "usagesIntro"),
     make("div", { class: "columns wide-right" },
       make("section", { class: "panel" }, fields),
-      make("section", { class: "panel" }, figure, reading, facts, chooser, mixer.element, makeTakeaway(page, "usages", drawWithTitle, table))),
+      make("section", { class: "panel" }, figure, reading, facts, chooser, mixer.element, makeTakeaway("usages", drawWithTitle, table))),
     groups);
 
   function drawFields() {
@@ -87,22 +87,33 @@ export function openUsages(root, page) {
     if (!word) word = findFrequent(`${a}\n${b ?? ""}`, 1)[0] ?? "";
     const isExample = a === first.a && b === null && word === first.word;
     page.save(isExample ? { a: null, b: null, word: null, k: k || null } : { a, b, word, k: k || null });
-    await page.attempt(async () => {
+    await page.attempt(async (isWanted) => {
       const texts = b === null ? [a] : [a, b];
       const found = [];
       for (const [number, content] of texts.entries()) {
         if (word) found.push(...(await readUsesInText(content, word, page.model.name, MOST)).map((use) => ({ ...use, text: number })));
       }
+      if (!isWanted()) return;
       uses = found;
-      places = null;
+      places = map = null;
       shown = 0;
       drawMap();
       if (!uses.length) page.tell(say(word ? "notThere" : "chooseWord"));
     });
   }
 
-  function drawMap() {
+  /** While a slider moves, points move at once; the groups of many points follow when it rests. */
+  let resting = 0;
+  function moveMap() {
+    clearTimeout(resting);
+    const isSlow = map !== null && uses.length > 80 && map.labels.length === uses.length;
+    drawMap({ keep: isSlow });
+    if (isSlow) resting = setTimeout(() => root.contains(figure) && drawMap(), 250);
+  }
+
+  function drawMap({ keep = false } = {}) {
     if (uses.length < 2) {
+      map = null;
       figure.replaceChildren();
       for (const part of [reading, facts, groups, chooser]) part.replaceChildren();
       if (uses.length) readOut(0);
@@ -112,8 +123,8 @@ export function openUsages(root, page) {
     const units = vectors.map(toUnit);
     const plane = projectOnPlane(units, places);
     places = plane.places;
-    const chosen = k ? Math.min(k, uses.length) : chooseClusters(units);
-    map = { vectors, plane, labels: cluster(units, chosen), k: chosen };
+    const chosen = keep ? map.k : k ? Math.min(k, uses.length) : chooseClusters(units);
+    map = { vectors, plane, labels: keep ? map.labels : cluster(units, chosen), k: chosen };
     const svg = drawPoints();
     svg.removeAttribute("role");
     rove(svg, ".point");
@@ -220,6 +231,7 @@ export function openUsages(root, page) {
   }
 
   function drawWithTitle() {
+    if (!map) return null;
     const [width, height] = [680, 476];
     const inner = drawPoints(width);
     const svg = drawing(width, height + 74, inner.getAttribute("aria-label"), text(14, 26, `${word} – ${uses.length} ${say("uses")}`, { size: 16, weight: 600 }),
@@ -232,11 +244,12 @@ export function openUsages(root, page) {
   }
 
   function table() {
+    if (!map) return null;
     return [["text", "sentence", "word", "x", "y", "group"], ...uses.map((use, i) => [
       "AB"[use.text], joinWords(use.words), joinWords(use.words.slice(...use.place)), ...map.plane.places[i].map((value) => value.toFixed(4)), map.labels[i] + 1])];
   }
 
   drawFields();
   load();
-  return { redraw: drawMap };
+  return { redraw: () => drawMap() };
 }
