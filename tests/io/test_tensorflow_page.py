@@ -49,7 +49,7 @@ def test_the_script_writes_what_elmokit_reads(write_bilm, options, monkeypatch, 
     monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
     monkeypatch.setattr(sys, "argv", ["dump.py", "checkpoint", str(folder / "weights.hdf5")])
 
-    script = re.search(r"^```py\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    script = re.search(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     assert script is not None
     exec(compile(script[1], "dump.py", "exec"), {})  # our own page, not a file from anyone
 
