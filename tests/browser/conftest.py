@@ -55,7 +55,7 @@ def served(app: Guard) -> Iterator[str]:
 def browser() -> Iterator[Browser]:
     api = pytest.importorskip("playwright.sync_api")
     path = find_browser()
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    arguments = ["--no-sandbox"] if getattr(os, "geteuid", int)() == 0 and os.name == "posix" else []
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=arguments)
         yield browser

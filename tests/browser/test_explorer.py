@@ -146,6 +146,8 @@ def test_usages_of_banks_fall_into_two_groups(show):
     river, money = groups[:11], groups[11:]
     assert set(groups) == {"0", "1"} and len(groups) == 24
     assert set(river) == {"0"} and money.count("1") >= 11
+    rows = list(csv.reader(io.StringIO(save(page, "csv").decode("utf-8-sig"))))
+    assert min(float(row[3]) for row in rows[1:]) < 0 < max(float(row[3]) for row in rows[1:])
     page.get_by_role("button", name="3", exact=True).click()
     page.wait_for_function("() => document.querySelectorAll('.groups section').length == 3")
     assert "k=3" in page.url
@@ -264,6 +266,14 @@ def test_language_model_and_colours_are_switched(show):
     before = page.get_attribute(".map rect", "fill")
     page.click("#theme")
     assert page.get_attribute(".map rect", "fill") != before
+
+
+@pytest.mark.parametrize("view", READY)
+def test_an_address_that_makes_no_sense_shows_the_view_all_the_same(show, view):
+    page = open_ready(show, view, "&s=NaN,1e999,-1&g=-3&k=-7&at=x:99&lang=xx&model=../etc&constructor=1&__proto__=2")
+    assert page.inner_text("#problem") == ""
+    page.evaluate("location.hash = 'view=__proto__'")
+    page.wait_for_selector(READY["compare"])
 
 
 def test_a_refusal_is_one_friendly_line(show):

@@ -26,8 +26,9 @@ class Serve(Computation):
     """Serve models: vectors of words and sentences, comparisons and predictions, through an address.
 
     It speaks OpenAI's /v1/embeddings, text-embeddings-inference's /embed, /embed_all and /tokenize, and routes of its
-    own: /layers, /compare, /predict, /substitutes, /tag. Requests of all clients are read together. Only programs on
-    this machine reach it unless --host says otherwise; texts are never logged.
+    own: /layers, /compare, /predict, /substitutes, /tag. A browser shows the explorer at the same address. Requests of
+    all clients are read together. Only programs on this machine reach it unless --host says otherwise; texts are
+    never logged.
 
     Example: elmo serve --model en-small --model ko-small --port 8080
     """

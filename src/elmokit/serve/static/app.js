@@ -21,7 +21,7 @@ let turn = 0;
 
 function readAddress() {
   const given = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
-  shared.view = given.view in VIEWS ? given.view : "compare";
+  shared.view = Object.hasOwn(VIEWS, given.view ?? "") ? given.view : "compare";
   shared.lang = LANGUAGES.includes(given.lang) ? given.lang : shared.lang;
   shared.model = given.model ?? shared.model;
   for (const name of ["view", "lang", "model"]) delete given[name];

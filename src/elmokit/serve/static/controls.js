@@ -72,8 +72,8 @@ export function makeChips(label, names, chosen, choose) {
 export function makeMixer(page, numLayers, changed, { withGamma = true } = {}) {
   const equal = Array(numLayers).fill(1 / numLayers);
   const given = (page.state.s ?? "").split(",").map(Number);
-  let shares = given.length === numLayers && given.every((value) => value >= 0) ? normalise(given) : equal;
-  let gamma = Number(page.state.g) > 0 ? Number(page.state.g) : 1;
+  let shares = given.length === numLayers && given.every((value) => value >= 0 && value <= 1) ? normalise(given) : equal;
+  let gamma = Number(page.state.g) > 0 && Number(page.state.g) < 100 ? Number(page.state.g) : 1;
   const own = page.model.mix;
 
   const formula = make("output", { class: "formula" });
@@ -174,6 +174,11 @@ async function copyText(content) {
     field.remove();
     return isCopied;
   }
+}
+
+/** A whole number of an address from 0 on; whatever else stands there is `otherwise`. */
+export function readCount(given, otherwise) {
+  return /^\d{1,6}$/.test(given ?? "") ? Number(given) : otherwise;
 }
 
 /** The title of a view and what it shows. */

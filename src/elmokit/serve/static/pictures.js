@@ -2,6 +2,7 @@
 // looks as the page does.
 
 const SVG = "http://www.w3.org/2000/svg";
+const MARGIN = 20; // around a saved picture
 const FONT = 'system-ui, "Segoe UI", Roboto, "Noto Sans", "Noto Sans CJK KR", "Noto Sans CJK SC", sans-serif';
 
 /** An element of a drawing; attributes whose value is null are left out. */
@@ -70,13 +71,13 @@ export function text(x, y, content, { size = 13, anchor = "start", fill = null, 
 
 /** Save a drawing as a file of SVG. */
 export function saveSvg(svg, name) {
-  saveFile(new Blob([writeSvg(svg)], { type: "image/svg+xml" }), `${name}.svg`);
+  saveFile(new Blob([writeSvg(svg).content], { type: "image/svg+xml" }), `${name}.svg`);
 }
 
 /** Save a drawing as a file of PNG, twice as large as drawn. */
 export async function savePng(svg, name) {
-  const { width, height } = svg.viewBox.baseVal;
-  const address = URL.createObjectURL(new Blob([writeSvg(svg)], { type: "image/svg+xml" }));
+  const { content, width, height } = writeSvg(svg);
+  const address = URL.createObjectURL(new Blob([content], { type: "image/svg+xml" }));
   const image = new Image(width, height);
   image.src = address;
   await image.decode();
@@ -89,20 +90,24 @@ export async function savePng(svg, name) {
   saveFile(blob, `${name}.png`);
 }
 
+/** A drawing as a file, on the colour of the page and with a margin. */
 function writeSvg(svg) {
   const copy = svg.cloneNode(true);
-  const { width, height } = svg.viewBox.baseVal;
+  const width = Math.ceil(svg.viewBox.baseVal.width) + 2 * MARGIN;
+  const height = Math.ceil(svg.viewBox.baseVal.height) + 2 * MARGIN;
+  copy.setAttribute("viewBox", `${-MARGIN} ${-MARGIN} ${width} ${height}`);
   copy.setAttribute("width", width);
   copy.setAttribute("height", height);
-  copy.prepend(draw("rect", { width, height, fill: colour("paper") }));
-  return new XMLSerializer().serializeToString(copy);
+  copy.removeAttribute("style");
+  copy.prepend(draw("rect", { x: -MARGIN, y: -MARGIN, width, height, fill: colour("paper") }));
+  return { content: new XMLSerializer().serializeToString(copy), width, height };
 }
 
 /** Save rows as a file of CSV, the first row being the names; UTF-8 with a mark, which spreadsheets look for. */
 export function saveCsv(rows, name) {
   const quote = (value) => (/[",\n\r]/.test(`${value}`) ? `"${`${value}`.replaceAll('"', '""')}"` : `${value}`);
   // a cell that begins like a formula would be run by a spreadsheet
-  const safe = (value) => (typeof value === "string" && /^[=+@\t\r-]/.test(value) ? `'${value}` : value);
+  const safe = (value) => (typeof value === "string" && /^([=+@\t\r]|-(?!\d))/.test(value) ? `'${value}` : value);
   const lines = rows.map((row) => row.map((value) => quote(safe(value))).join(","));
   saveFile(new Blob([`\ufeff${lines.join("\r\n")}\r\n`], { type: "text/csv" }), `${name}.csv`);
 }

@@ -18,7 +18,9 @@ export function needsSpace(line, word) {
 /** At most so many letters. */
 export function shorten(content, length) {
   const letters = [...content];
-  return letters.length > length ? `${letters.slice(0, length - 1).join("").trimEnd()}…` : content;
+  if (letters.length <= length) return content;
+  const kept = letters.slice(0, Math.max(1, length - 1)).join("");
+  return `${kept.replace(/(?<=\S.*)\s\S*$/, "").trimEnd()}…`; // no half of a word, if there are several
 }
 
 /** What stands before some words, the words, and what stands after, together at most about `length` letters. */
@@ -29,7 +31,7 @@ export function cutAround(words, begin, end, length = Infinity) {
   const room = Math.max(10, length - middle.length);
   const forLeft = Math.max(room / 2, room - right.length);
   const forRight = Math.max(room / 2, room - left.length);
-  const before = left.length > forLeft ? `…${left.slice(left.length - Math.floor(forLeft)).join("").trimStart()}` : left.join("");
+  const before = left.length > forLeft ? `…${left.slice(left.length - Math.floor(forLeft)).join("").replace(/^\S*\s+(?=\S)/, "")}` : left.join("");
   const after = shorten(right.join(""), Math.floor(forRight));
   const glueLeft = before && needsSpace(before, words[begin]) ? " " : "";
   const glueRight = after && needsSpace(middle, words[end]) ? " " : "";

@@ -177,9 +177,10 @@ function drawHeat(cosines, found, withSentences) {
   const n = cosines.length;
   const cell = Math.max(14, Math.min(104, Math.floor(400 / n)));
   const left = 44;
-  const top = withSentences ? 50 : 30;
+  const top = withSentences ? 62 : 30;
   const side = n * cell;
-  const width = withSentences ? Math.max(720, left + side + 20) : left + side + 8;
+  const lines = withSentences ? found.uses.slice(0, n).map((use) => cutAround(found.sentences[use.sentence].words, ...use.inSentence, 84)) : [];
+  const width = Math.max(left + side + 8, ...lines.map((line) => left + 30 + 7.4 * line.join("").length));
   const off = cosines.flatMap((row, i) => row.filter((_, j) => j !== i));
   const low = Math.min(0.9, Math.floor(Math.min(1, ...off) * 10 - 1e-9) / 10);
   const labels = found.uses.slice(0, n).map((use) => use.label);
@@ -206,7 +207,7 @@ function drawHeat(cosines, found, withSentences) {
   svg.append(drawKey(left, keyTop, Math.max(side, 180), low.toFixed(1), "1.0", say("cosine")));
   if (withSentences) {
     found.uses.slice(0, n).forEach((use, i) => {
-      const [before, middle, after] = cutAround(found.sentences[use.sentence].words, ...use.inSentence, 84);
+      const [before, middle, after] = lines[i];
       svg.append(draw("text", { x: left, y: lineTop + 22 * i, "font-size": 13 },
         draw("tspan", { fill: colour("quiet") }, `${use.label}  ${before}`),
         draw("tspan", { "font-weight": 600, fill: colour("accent") }, middle),

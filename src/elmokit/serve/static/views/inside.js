@@ -1,6 +1,6 @@
 // Inside: how a word becomes a vector, step by step, each with its formula; drawn from the live model.
 import { post } from "../api.js";
-import { make, makeChips, makeMixer, makeTakeaway, makeTitle, makeWords } from "../controls.js";
+import { make, makeChips, makeMixer, makeTakeaway, makeTitle, makeWords, readCount } from "../controls.js";
 import { choose, INSIDE } from "../examples.js";
 import { say } from "../labels.js";
 import { mixLayers } from "../maths.js";
@@ -16,7 +16,7 @@ export function openInside(root, page) {
   const examples = choose(INSIDE, page.model);
   const first = Object.values(examples)[0];
   let content = page.state.text ?? first.text;
-  let at = Number(page.state.at ?? (page.state.text ? 0 : first.at));
+  let at = readCount(page.state.at, page.state.text ? 0 : first.at);
   let found = null;
 
   const head = make("div", { class: "bar" });

@@ -1,6 +1,6 @@
 // Language model: what would come next and before, substitutes for a word, the surprise of each word in both directions.
 import { post } from "../api.js";
-import { make, makeChips, makeTakeaway, makeTitle, makeWords } from "../controls.js";
+import { make, makeChips, makeTakeaway, makeTitle, makeWords, readCount } from "../controls.js";
 import { choose, PREDICTIONS } from "../examples.js";
 import { say } from "../labels.js";
 import { colour, draw, drawing, drawKey, shade, text } from "../pictures.js";
@@ -18,7 +18,7 @@ export function openPredictions(root, page) {
   const examples = choose(PREDICTIONS, page.model);
   const first = Object.values(examples)[0];
   let content = page.state.text ?? first.text;
-  let at = page.state.at !== undefined ? Number(page.state.at) : page.state.text === undefined ? first.at : null;
+  let at = readCount(page.state.at, page.state.text === undefined ? first.at : null);
   let found = null;
 
   const head = make("div", { class: "bar" });
@@ -44,7 +44,8 @@ export function openPredictions(root, page) {
       const answer = await post("/predict", { model: page.model.name, text: content, top: TOP });
       if (!isWanted()) return;
       found = { words, answer, substitutes: null };
-      if (at !== null && at < words.length) await replace(at, isWanted);
+      if (at !== null && at >= words.length) at = null;
+      if (at !== null) await replace(at, isWanted);
       else drawAll();
     });
   }

@@ -1,5 +1,5 @@
 // Usages: every occurrence of a word as a point on a map, coloured by cluster; two texts show drift.
-import { make, makeChips, makeMixer, makeTakeaway, makeTextField, makeTitle, rove } from "../controls.js";
+import { make, makeChips, makeMixer, makeTakeaway, makeTextField, makeTitle, readCount, rove } from "../controls.js";
 import { choose, USAGES } from "../examples.js";
 import { say } from "../labels.js";
 import { chooseClusters, cluster, cosine, mean, mixLayers, projectOnPlane, toUnit } from "../maths.js";
@@ -15,7 +15,7 @@ export function openUsages(root, page) {
   const examples = choose(USAGES, page.model);
   const first = Object.values(examples)[0];
   let { a, b = null, word } = page.state.a || page.state.word ? { a: first.a, word: "", ...page.state } : first;
-  let k = Number(page.state.k) || 0; // 0: chosen by the silhouette
+  let k = Math.min(6, readCount(page.state.k, 0)); // 0: chosen by the silhouette
   let uses = [];
   let map = null;
   let places = null;
@@ -143,7 +143,7 @@ export function openUsages(root, page) {
     const reach = [0, 1].map((c) => Math.max(...plane.places.map((place) => Math.abs(place[c]))) || 1);
     const scale = Math.min((width / 2 - EDGE) / reach[0], (height / 2 - EDGE) / reach[1]);
     const at = ([x, y]) => [width / 2 + x * scale, height / 2 - y * scale];
-    const share = (c) => `${say("component")} ${c + 1}: ${(100 * plane.shares[c]).toFixed(0)} % ${say("ofVariance")}`;
+    const share = (c) => say("component", { number: c + 1, share: (100 * plane.shares[c]).toFixed(0) });
     const svg = drawing(width, height, `${say("usagesTitle")}: ${word}`,
       draw("rect", { x: 0.5, y: 0.5, width: width - 1, height: height - 1, rx: 12, fill: colour("panel"), stroke: colour("line") }),
       draw("path", { d: `M${EDGE} ${height / 2}H${width - EDGE}M${width / 2} ${EDGE}V${height - EDGE}`, stroke: colour("grid"), fill: "none" }),
@@ -207,7 +207,7 @@ export function openUsages(root, page) {
   }
 
   function drawFacts() {
-    const parts = [`${uses.length} ${say("uses")}.`];
+    const parts = [`${say("uses", { count: uses.length })}.`];
     if (b !== null) {
       const sides = [0, 1].map((number) => map.vectors.filter((_, i) => uses[i].text === number));
       if (sides.every((side) => side.length)) parts.push(`${say("drift")}: ${(1 - cosine(...sides.map(mean))).toFixed(2)} (${say("driftNote")}).`);
@@ -234,7 +234,7 @@ export function openUsages(root, page) {
     if (!map) return null;
     const [width, height] = [680, 476];
     const inner = drawPoints(width);
-    const svg = drawing(width, height + 74, inner.getAttribute("aria-label"), text(14, 26, `${word} – ${uses.length} ${say("uses")}`, { size: 16, weight: 600 }),
+    const svg = drawing(width, height + 74, inner.getAttribute("aria-label"), text(14, 26, `${word} – ${say("uses", { count: uses.length })}`, { size: 16, weight: 600 }),
       draw("g", { transform: "translate(0 40)" }, ...inner.childNodes));
     for (let label = 0; label < map.k; label++) {
       svg.append(draw("circle", { cx: 22 + label * 80, cy: height + 56, r: 6, fill: clusterColour(label) }), text(34 + label * 80, height + 60, `${say("group")} ${label + 1}`, { size: 12 }));
