@@ -173,3 +173,15 @@ def test_the_server_tells_what_it_is_and_what_it_did(client):
     assert client.get("/health").json() == {"status": "ok"}
     assert 'elmokit_requests_total{route="/embed",status="200"} 1.0' in client.get("/metrics").text
     assert "/embed_all" in client.get("/openapi.json").json()["paths"]
+
+
+def test_the_explorer_needs_no_token_and_is_asked_for_anew(serve):
+    client = serve(token="a-token-of-many-letters")
+    for path in ["/", "/static/app.js", "/static/views/compare.js", "/static/style.css"]:
+        answer = client.get(path)
+        assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-cache")
+        assert "script-src 'self'" in answer.headers["content-security-policy"]
+    again = client.get("/static/app.js", headers={"if-none-match": client.get("/static/app.js").headers["etag"]})
+    assert again.status_code == 304
+    assert client.get("/static/none.js").status_code == 401
+    assert client.get("/info").status_code == 401

@@ -15,6 +15,7 @@ from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import Response
 
 from elmokit.errors import ElmoError, InputError, LayerError
 from elmokit.serve.connections import make_protocol
@@ -35,6 +36,7 @@ __all__ = ["build_app", "run_server"]
 STATIC = Path(__file__).parent / "static"
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 OPEN_PATHS = {"/", "/health"}
+FRESH = {"cache-control": "no-cache"}  # browsers ask whether a file has changed: scripts of two versions would not fit
 ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorAnswer, "description": "The body is no JSON."},
     401: {"model": ErrorAnswer, "description": "The token is missing or wrong."},
@@ -79,11 +81,18 @@ def build_app(shelf: Shelf, metrics: Metrics, *, token: str | None = None, hosts
 
         @app.get("/", include_in_schema=False)
         async def show_explorer() -> FileResponse:
-            return FileResponse(STATIC / "index.html")
+            return FileResponse(STATIC / "index.html", headers=FRESH)
 
-        app.mount("/static", StaticFiles(directory=STATIC), name="static")
+        app.mount("/static", _PageFiles(directory=STATIC), name="static")
         open_paths |= {f"/static/{path.relative_to(STATIC).as_posix()}" for path in STATIC.rglob("*.*")}
     return Guard(app, shelf.limits, metrics, token=token, open_paths=open_paths, hosts=hosts or set())
+
+
+class _PageFiles(StaticFiles):
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:  # noqa: ANN401
+        response = super().file_response(*args, **kwargs)
+        response.headers.update(FRESH)
+        return response
 
 
 def run_server(app: Guard, *, host: str, port: int) -> None:

@@ -62,13 +62,17 @@ let asking = null;
 function askToken() {
   const dialog = document.getElementById("token-dialog");
   asking ??= new Promise((resolve) => {
-    dialog.addEventListener("close", () => {
-      const field = document.getElementById("token");
-      sessionStorage.setItem("token", field.value.trim());
-      field.value = "";
-      asking = null;
-      resolve();
-    }, { once: true });
+    dialog.addEventListener(
+      "close",
+      () => {
+        const field = document.getElementById("token");
+        sessionStorage.setItem("token", field.value.trim());
+        field.value = "";
+        asking = null;
+        resolve();
+      },
+      { once: true },
+    );
     dialog.addEventListener("cancel", (event) => event.preventDefault());
     dialog.showModal();
   });

@@ -10,7 +10,11 @@ import { openPredictions } from "./views/predictions.js";
 import { openUsages } from "./views/usages.js";
 
 const VIEWS = {
-  compare: openCompare, usages: openUsages, neighbours: openNeighbours, predictions: openPredictions, inside: openInside,
+  compare: openCompare,
+  usages: openUsages,
+  neighbours: openNeighbours,
+  predictions: openPredictions,
+  inside: openInside,
 };
 const LONGEST = 8000; // characters of a text in an address
 const states = Object.fromEntries(Object.keys(VIEWS).map((name) => [name, {}]));
@@ -25,7 +29,9 @@ function readAddress() {
   shared.lang = LANGUAGES.includes(given.lang) ? given.lang : shared.lang;
   shared.model = given.model ?? shared.model;
   for (const name of ["view", "lang", "model"]) delete given[name];
-  const long = Object.entries(states[shared.view]).filter(([name, value]) => value.length > LONGEST && !(name in given));
+  const long = Object.entries(states[shared.view]).filter(
+    ([name, value]) => value.length > LONGEST && !(name in given),
+  );
   states[shared.view] = { ...given, ...Object.fromEntries(long) }; // what an address cannot hold stays
 }
 
@@ -107,11 +113,25 @@ function openView() {
 function drawTabs() {
   const tabs = document.getElementById("tabs");
   const hadFocus = tabs.contains(document.activeElement);
-  const fresh = make("div", { class: "tabs", id: "tabs", role: "tablist", "aria-label": say("views") },
-    Object.keys(VIEWS).map((name) => make("button", {
-      type: "button", class: "tab", role: "tab", id: `tab-${name}`, "aria-selected": `${name === shared.view}`,
-      "aria-controls": "view", click: () => switchTo(name),
-    }, say(name))));
+  const fresh = make(
+    "div",
+    { class: "tabs", id: "tabs", role: "tablist", "aria-label": say("views") },
+    Object.keys(VIEWS).map((name) =>
+      make(
+        "button",
+        {
+          type: "button",
+          class: "tab",
+          role: "tab",
+          id: `tab-${name}`,
+          "aria-selected": `${name === shared.view}`,
+          "aria-controls": "view",
+          click: () => switchTo(name),
+        },
+        say(name),
+      ),
+    ),
+  );
   tabs.replaceWith(fresh);
   rove(fresh, ".tab");
   const open = document.getElementById(`tab-${shared.view}`);

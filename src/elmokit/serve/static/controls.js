@@ -17,13 +17,23 @@ export function make(tag, attributes = {}, ...children) {
 /** One stop for the Tab key, arrows between the items: what keyboards expect of lists of buttons. */
 export function rove(container, selector) {
   const items = () => [...container.querySelectorAll(selector)];
-  const rest = (active) => items().forEach((item) => { item.tabIndex = item === active ? 0 : -1; });
+  const rest = (active) =>
+    items().forEach((item) => {
+      item.tabIndex = item === active ? 0 : -1;
+    });
   rest(container.querySelector(`${selector}[aria-pressed="true"], ${selector}[aria-selected="true"]`) ?? items()[0]);
   container.addEventListener("focusin", (event) => items().includes(event.target) && rest(event.target));
   container.addEventListener("keydown", (event) => {
     const all = items();
     const at = all.indexOf(document.activeElement);
-    const steps = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: all.length - 1 };
+    const steps = {
+      ArrowRight: at + 1,
+      ArrowDown: at + 1,
+      ArrowLeft: at - 1,
+      ArrowUp: at - 1,
+      Home: 0,
+      End: all.length - 1,
+    };
     if (at < 0 || !(event.key in steps)) return;
     event.preventDefault();
     all[(steps[event.key] + all.length) % all.length].focus();
@@ -43,11 +53,20 @@ export function makeWords(content, words, { choose, mark }) {
     if (word.start > place) line.append(letters.slice(place, word.start).join(""));
     const { classes = "", chosen = false } = mark(i);
     const shown = letters.slice(word.start, word.stop).join("");
-    const button = make("button", {
-      type: "button", class: `word ${classes}`, "aria-pressed": `${chosen}`, "data-word": word.text, click: () => choose(i),
-    }, shown);
-    if (i && word.start === place && /^\p{P}+$/u.test(shown)) last.append(button); // no line begins with a comma
-    else line.append(last = make("span", { class: "unbroken" }, button));
+    const button = make(
+      "button",
+      {
+        type: "button",
+        class: `word ${classes}`,
+        "aria-pressed": `${chosen}`,
+        "data-word": word.text,
+        click: () => choose(i),
+      },
+      shown,
+    );
+    if (i && word.start === place && /^\p{P}+$/u.test(shown))
+      last.append(button); // no line begins with a comma
+    else line.append((last = make("span", { class: "unbroken" }, button)));
     place = word.stop;
   });
   if (words.length) rove(line, ".word");
@@ -56,11 +75,23 @@ export function makeWords(content, words, { choose, mark }) {
 
 /** Buttons of which one may be pressed. */
 export function makeChips(label, names, chosen, choose) {
-  const group = make("div", { class: "chips", role: "group", "aria-label": label },
+  const group = make(
+    "div",
+    { class: "chips", role: "group", "aria-label": label },
     make("span", { class: "chips-label", "aria-hidden": "true" }, label),
-    names.map((name) => make("button", {
-      type: "button", class: "chip", "aria-pressed": `${name === chosen}`, click: () => choose(name),
-    }, name)));
+    names.map((name) =>
+      make(
+        "button",
+        {
+          type: "button",
+          class: "chip",
+          "aria-pressed": `${name === chosen}`,
+          click: () => choose(name),
+        },
+        name,
+      ),
+    ),
+  );
   if (names.length) rove(group, ".chip");
   return group;
 }
@@ -72,20 +103,33 @@ export function makeChips(label, names, chosen, choose) {
 export function makeMixer(page, numLayers, changed, { withGamma = true } = {}) {
   const equal = Array(numLayers).fill(1 / numLayers);
   const given = (page.state.s ?? "").split(",").map(Number);
-  let shares = given.length === numLayers && given.every((value) => value >= 0 && value <= 1) ? normalise(given) : equal;
+  let shares =
+    given.length === numLayers && given.every((value) => value >= 0 && value <= 1) ? normalise(given) : equal;
   let gamma = Number(page.state.g) > 0 && Number(page.state.g) < 100 ? Number(page.state.g) : 1;
   const own = page.model.mix;
 
   const formula = make("output", { class: "formula" });
-  const path = makeRange({ min: 0, max: numLayers - 1, step: 0.05, label: say("layerSlider"), marks: numLayers }, (value) => {
-    const below = Math.min(Math.floor(value), numLayers - 2);
-    take(equal.map((_, j) => (j === below ? 1 - (value - below) : j === below + 1 ? value - below : 0)));
+  const path = makeRange(
+    { min: 0, max: numLayers - 1, step: 0.05, label: say("layerSlider"), marks: numLayers },
+    (value) => {
+      const below = Math.min(Math.floor(value), numLayers - 2);
+      take(equal.map((_, j) => (j === below ? 1 - (value - below) : j === below + 1 ? value - below : 0)));
+    },
+  );
+  const each = equal.map((_, j) =>
+    makeRange({ min: 0, max: 1, step: 0.01, label: say("share", { j }) }, (value) => {
+      const others = shares.reduce((sum, share, i) => (i === j ? sum : sum + share), 0);
+      take(
+        shares.map((share, i) =>
+          i === j ? value : others ? (share / others) * (1 - value) : (1 - value) / (numLayers - 1),
+        ),
+      );
+    }),
+  );
+  const scale = makeRange({ min: 0.1, max: 3, step: 0.05, label: say("gamma") }, (value) => {
+    gamma = value;
+    refresh();
   });
-  const each = equal.map((_, j) => makeRange({ min: 0, max: 1, step: 0.01, label: say("share", { j }) }, (value) => {
-    const others = shares.reduce((sum, share, i) => (i === j ? sum : sum + share), 0);
-    take(shares.map((share, i) => (i === j ? value : others ? (share / others) * (1 - value) : (1 - value) / (numLayers - 1))));
-  }));
-  const scale = makeRange({ min: 0.1, max: 3, step: 0.05, label: say("gamma") }, (value) => { gamma = value; refresh(); });
 
   function take(next) {
     shares = normalise(next);
@@ -100,22 +144,68 @@ export function makeMixer(page, numLayers, changed, { withGamma = true } = {}) {
     formula.textContent = withGamma ? `ELMo = ${gamma.toFixed(2)} · (${sum})` : sum;
     cancelAnimationFrame(waiting);
     waiting = requestAnimationFrame(() => {
-      page.save({ s: shares === equal ? null : shares.map((share) => share.toFixed(3)).join(","), g: gamma === 1 ? null : gamma.toFixed(2) });
+      page.save({
+        s: shares === equal ? null : shares.map((share) => share.toFixed(3)).join(","),
+        g: gamma === 1 ? null : gamma.toFixed(2),
+      });
       changed();
     });
   }
-  const presets = make("div", { class: "chips" },
-    make("button", { type: "button", class: "chip", click: () => { gamma = 1; shares = equal; refresh(); } }, say("average")),
-    equal.map((_, j) => make("button", { type: "button", class: "chip", "data-layer": j, click: () => take(equal.map((_, i) => Number(i === j))) }, say("layerNumber", { j }))),
-    own && make("button", { type: "button", class: "chip", click: () => { if (withGamma) gamma = own.gamma; take(own.weights); } }, say("ownMix")));
+  const presets = make(
+    "div",
+    { class: "chips" },
+    make(
+      "button",
+      {
+        type: "button",
+        class: "chip",
+        click: () => {
+          gamma = 1;
+          shares = equal;
+          refresh();
+        },
+      },
+      say("average"),
+    ),
+    equal.map((_, j) =>
+      make(
+        "button",
+        { type: "button", class: "chip", "data-layer": j, click: () => take(equal.map((_, i) => Number(i === j))) },
+        say("layerNumber", { j }),
+      ),
+    ),
+    own &&
+      make(
+        "button",
+        {
+          type: "button",
+          class: "chip",
+          click: () => {
+            if (withGamma) gamma = own.gamma;
+            take(own.weights);
+          },
+        },
+        say("ownMix"),
+      ),
+  );
   rove(presets, ".chip");
-  const element = make("section", { class: "mixer", "aria-label": say("layers") },
+  const element = make(
+    "section",
+    { class: "mixer", "aria-label": say("layers") },
     presets,
     make("div", { class: "slider-row" }, make("span", { class: "slider-name" }, say("layers")), path.element),
-    make("div", { class: "shares" },
-      each.map((range, j) => make("div", { class: "slider-row" }, make("span", { class: "slider-name" }, `s${subscript(j)}`), range.element)),
-      withGamma && numLayers > 0 ? make("div", { class: "slider-row" }, make("span", { class: "slider-name" }, "γ"), scale.element) : null),
-    formula);
+    make(
+      "div",
+      { class: "shares" },
+      each.map((range, j) =>
+        make("div", { class: "slider-row" }, make("span", { class: "slider-name" }, `s${subscript(j)}`), range.element),
+      ),
+      withGamma && numLayers > 0
+        ? make("div", { class: "slider-row" }, make("span", { class: "slider-name" }, "γ"), scale.element)
+        : null,
+    ),
+    formula,
+  );
   refresh();
   return { element, shares: () => shares, gamma: () => (withGamma ? gamma : 1) };
 }
@@ -127,10 +217,28 @@ const normalise = (values) => {
 const subscript = (number) => [...`${number}`].map((digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]).join("");
 
 function makeRange({ min, max, step, label, marks = 0 }, moved) {
-  const input = make("input", { type: "range", min, max, step, "aria-label": label, input: () => moved(Number(input.value)) });
+  const input = make("input", {
+    type: "range",
+    min,
+    max,
+    step,
+    "aria-label": label,
+    input: () => moved(Number(input.value)),
+  });
   const value = make("span", { class: "slider-value", "aria-hidden": "true" });
-  const ticks = marks ? make("span", { class: "ticks", "aria-hidden": "true" }, Array.from({ length: marks }, (_, i) => make("span", {}, `${i}`))) : null;
-  const element = make("span", { class: "range" }, make("span", { class: "track" }, input, ticks), marks ? null : value);
+  const ticks = marks
+    ? make(
+        "span",
+        { class: "ticks", "aria-hidden": "true" },
+        Array.from({ length: marks }, (_, i) => make("span", {}, `${i}`)),
+      )
+    : null;
+  const element = make(
+    "span",
+    { class: "range" },
+    make("span", { class: "track" }, input, ticks),
+    marks ? null : value,
+  );
   return {
     element,
     set(number) {
@@ -146,18 +254,45 @@ function makeRange({ min, max, step, label, marks = 0 }, moved) {
  * give null while there is nothing to show.
  */
 export function makeTakeaway(name, picture, table) {
-  const button = (kind, give, save) => make("button", { type: "button", class: "quiet-button", "data-save": kind, click: () => {
-    const given = give();
-    if (given) save(given, name);
-  } }, kind.toUpperCase());
-  const copy = make("button", { type: "button", class: "quiet-button", click: async () => {
-    copy.textContent = (await copyText(location.href)) ? say("copied") : say("copyLink");
-    setTimeout(() => { copy.textContent = say("copyLink"); }, 1500);
-  } }, say("copyLink"));
-  return make("div", { class: "takeaway" },
-    make("span", { class: "chips-label" }, say("picture")), button("svg", picture, saveSvg), button("png", picture, savePng),
-    make("span", { class: "chips-label" }, say("table")), button("csv", table, saveCsv),
-    copy, make("span", { class: "note too-long-note" }, say("tooLongToShare")));
+  const button = (kind, give, save) =>
+    make(
+      "button",
+      {
+        type: "button",
+        class: "quiet-button",
+        "data-save": kind,
+        click: () => {
+          const given = give();
+          if (given) save(given, name);
+        },
+      },
+      kind.toUpperCase(),
+    );
+  const copy = make(
+    "button",
+    {
+      type: "button",
+      class: "quiet-button",
+      click: async () => {
+        copy.textContent = (await copyText(location.href)) ? say("copied") : say("copyLink");
+        setTimeout(() => {
+          copy.textContent = say("copyLink");
+        }, 1500);
+      },
+    },
+    say("copyLink"),
+  );
+  return make(
+    "div",
+    { class: "takeaway" },
+    make("span", { class: "chips-label" }, say("picture")),
+    button("svg", picture, saveSvg),
+    button("png", picture, savePng),
+    make("span", { class: "chips-label" }, say("table")),
+    button("csv", table, saveCsv),
+    copy,
+    make("span", { class: "note too-long-note" }, say("tooLongToShare")),
+  );
 }
 
 /** Whether a text could be copied: without https a browser lends its clipboard only the old way. */
@@ -188,7 +323,12 @@ export function makeTitle(title, intro) {
 
 /** A field for a text of several lines that tells when it was changed and left. */
 export function makeTextField(label, value, changed, { rows = 7 } = {}) {
-  const field = make("textarea", { rows, "aria-label": label, spellcheck: "false", change: () => changed(field.value) });
+  const field = make("textarea", {
+    rows,
+    "aria-label": label,
+    spellcheck: "false",
+    change: () => changed(field.value),
+  });
   field.value = value;
   return field;
 }

@@ -108,7 +108,11 @@ const LABELS = {
     "두 글의 평균 벡터 사이의 1 − 코사인",
     "两个文本平均向量之间的 1 − 余弦",
   ],
-  component: ["component {number}: {share} % of the variance", "성분 {number}: 분산의 {share}%", "主成分 {number}：方差的 {share}%"],
+  component: [
+    "component {number}: {share} % of the variance",
+    "성분 {number}: 분산의 {share}%",
+    "主成分 {number}：方差的 {share}%",
+  ],
   chooseWord: ["Choose a word of the text", "글 속의 단어를 고르세요", "请选择文本中的一个词"],
   notThere: ["No text has this word.", "글에 이 단어가 없습니다.", "文本中没有这个词。"],
   frequent: ["Frequent words", "자주 나오는 단어", "常见词"],
@@ -125,11 +129,7 @@ const LABELS = {
     "选择文本中的一个词：以下是各自句子中向量最接近的词。",
   ],
   otherWords: ["Other spellings only", "다른 철자만", "仅其他词形"],
-  wordsCut: [
-    "The first 4,000 words are read here.",
-    "처음 4,000단어만 읽습니다.",
-    "此处只读取前 4,000 个词。",
-  ],
+  wordsCut: ["The first 4,000 words are read here.", "처음 4,000단어만 읽습니다.", "此处只读取前 4,000 个词。"],
 
   predictionsTitle: ["What the model expects", "모델이 예상하는 것", "模型的预期"],
   predictionsIntro: [

@@ -142,7 +142,9 @@ export function measureSilhouette(distances, labels) {
   let total = 0;
   labels.forEach((own, i) => {
     const sums = sizes.map(() => 0);
-    labels.forEach((label, j) => { sums[label] += distances[i][j]; });
+    labels.forEach((label, j) => {
+      sums[label] += distances[i][j];
+    });
     if (sizes[own] === 1 || sizes.length < 2) return;
     const inside = sums[own] / (sizes[own] - 1);
     const outside = Math.min(...sums.map((sum, label) => (label === own ? Infinity : sum / sizes[label])));

@@ -17,10 +17,21 @@ export function draw(tag, attributes = {}, ...children) {
 
 /** A whole drawing of this size, which shrinks with its column. */
 export function drawing(width, height, label, ...children) {
-  return draw("svg", {
-    xmlns: SVG, viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label,
-    "font-family": FONT, "font-size": 13, fill: colour("ink"),
-  }, ...children);
+  return draw(
+    "svg",
+    {
+      xmlns: SVG,
+      viewBox: `0 0 ${width} ${height}`,
+      width,
+      height,
+      role: "img",
+      "aria-label": label,
+      "font-family": FONT,
+      "font-size": 13,
+      fill: colour("ink"),
+    },
+    ...children,
+  );
 }
 
 /** A colour of the theme by its name in style.css. */
@@ -55,18 +66,32 @@ function readHex(hex) {
 /** A strip of the shades with the numbers at its ends. */
 export function drawKey(x, y, width, low, high, label) {
   const steps = 24;
-  const strip = Array.from({ length: steps }, (_, i) => draw("rect", {
-    x: x + (i * width) / steps, y, width: width / steps + 0.5, height: 10, fill: shade(i / (steps - 1)),
-  }));
-  return draw("g", {}, ...strip,
+  const strip = Array.from({ length: steps }, (_, i) =>
+    draw("rect", {
+      x: x + (i * width) / steps,
+      y,
+      width: width / steps + 0.5,
+      height: 10,
+      fill: shade(i / (steps - 1)),
+    }),
+  );
+  return draw(
+    "g",
+    {},
+    ...strip,
     text(x, y + 25, low, { size: 11.5, fill: colour("quiet") }),
     text(x + width, y + 25, high, { size: 11.5, anchor: "end", fill: colour("quiet") }),
-    text(x + width / 2, y + 25, label, { size: 11.5, anchor: "middle", fill: colour("quiet") }));
+    text(x + width / 2, y + 25, label, { size: 11.5, anchor: "middle", fill: colour("quiet") }),
+  );
 }
 
 /** A line of text. */
 export function text(x, y, content, { size = 13, anchor = "start", fill = null, weight = null, ...more } = {}) {
-  return draw("text", { x, y, "font-size": size, "text-anchor": anchor, fill, "font-weight": weight, ...more }, `${content}`);
+  return draw(
+    "text",
+    { x, y, "font-size": size, "text-anchor": anchor, fill, "font-weight": weight, ...more },
+    `${content}`,
+  );
 }
 
 /** Save a drawing as a file of SVG. */

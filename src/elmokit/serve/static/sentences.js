@@ -31,7 +31,13 @@ export function cutAround(words, begin, end, length = Infinity) {
   const room = Math.max(10, length - middle.length);
   const forLeft = Math.max(room / 2, room - right.length);
   const forRight = Math.max(room / 2, room - left.length);
-  const before = left.length > forLeft ? `…${left.slice(left.length - Math.floor(forLeft)).join("").replace(/^\S*\s+(?=\S)/, "")}` : left.join("");
+  const before =
+    left.length > forLeft
+      ? `…${left
+          .slice(left.length - Math.floor(forLeft))
+          .join("")
+          .replace(/^\S*\s+(?=\S)/, "")}`
+      : left.join("");
   const after = shorten(right.join(""), Math.floor(forRight));
   const glueLeft = before && needsSpace(before, words[begin]) ? " " : "";
   const glueRight = after && needsSpace(middle, words[end]) ? " " : "";

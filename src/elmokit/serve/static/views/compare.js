@@ -23,10 +23,15 @@ export function openCompare(root, page) {
   const verdict = make("p", { class: "verdict", "aria-live": "polite" });
   const mixer = makeMixer(page, page.model.layers, drawMap);
   const head = make("div", { class: "bar" });
-  root.append(makeTitle("compareTitle", "compareIntro"),
-    make("div", { class: "columns" },
+  root.append(
+    makeTitle("compareTitle", "compareIntro"),
+    make(
+      "div",
+      { class: "columns" },
       make("section", { class: "panel" }, head, list),
-      make("section", { class: "panel sticky" }, map, verdict, mixer.element, makeTakeaway("compare", picture, table))));
+      make("section", { class: "panel sticky" }, map, verdict, mixer.element, makeTakeaway("compare", picture, table)),
+    ),
+  );
 
   function drawHead() {
     const name = Object.keys(examples).find((each) => examples[each].text === content);
@@ -37,17 +42,36 @@ export function openCompare(root, page) {
         isEditing = false;
         load();
       }),
-      make("button", { type: "button", class: "quiet-button", "aria-expanded": `${isEditing}`, click: () => {
-        isEditing = !isEditing;
-        if (isEditing) edit();
-        else load();
-      } }, say(isEditing ? "done" : "edit")));
+      make(
+        "button",
+        {
+          type: "button",
+          class: "quiet-button",
+          "aria-expanded": `${isEditing}`,
+          click: () => {
+            isEditing = !isEditing;
+            if (isEditing) edit();
+            else load();
+          },
+        },
+        say(isEditing ? "done" : "edit"),
+      ),
+    );
   }
 
   function edit() {
     drawHead();
-    const field = makeTextField(say("oneALine"), content, (value) => { content = value; }, { rows: 12 });
-    field.addEventListener("input", () => { content = field.value; });
+    const field = makeTextField(
+      say("oneALine"),
+      content,
+      (value) => {
+        content = value;
+      },
+      { rows: 12 },
+    );
+    field.addEventListener("input", () => {
+      content = field.value;
+    });
     list.replaceChildren(make("li", { class: "editor" }, field, make("p", { class: "note" }, say("oneALine"))));
     field.focus();
   }
@@ -55,36 +79,51 @@ export function openCompare(root, page) {
   async function load() {
     drawHead();
     await page.attempt(async (isWanted) => {
-      const texts = content.split("\n").map((line) => line.trim()).filter(Boolean);
+      const texts = content
+        .split("\n")
+        .map((line) => line.trim())
+        .filter(Boolean);
       const words = texts.length ? await post("/tokenize", { model: page.model.name, inputs: texts }) : [];
       const counts = countWords(words);
-      if (!word || !counts.has(word.toLowerCase())) word = word.includes(" ") || word.includes("|") ? word : mostRepeated(counts);
+      if (!word || !counts.has(word.toLowerCase()))
+        word = word.includes(" ") || word.includes("|") ? word : mostRepeated(counts);
       const next = word ? placeUses(await readUses(texts, word, page.model.name), words) : null;
       if (!isWanted()) return;
       found = next;
-      page.save({ text: content === first.text ? null : content, word: word === first.word && content === first.text ? null : word });
+      page.save({
+        text: content === first.text ? null : content,
+        word: word === first.word && content === first.text ? null : word,
+      });
       drawSentences(texts, words, counts);
       drawMap();
     });
   }
 
   function drawSentences(texts, words, counts) {
-    list.replaceChildren(...texts.map((line, t) => {
-      const uses = (found?.uses ?? []).filter((use) => use.text === t);
-      return make("li", {},
-        makeWords(line, words[t], {
-          choose: async (i) => {
-            word = words[t][i].text.toLowerCase();
-            await load();
-            list.children[t]?.querySelector('.word[aria-pressed="true"]')?.focus({ preventScroll: true });
-          },
-          mark: (i) => ({
-            chosen: uses.some((use) => i >= use.begin && i < use.end),
-            classes: counts.get(words[t][i].text.toLowerCase()) > 1 && /[\p{L}\p{N}]/u.test(words[t][i].text) ? "repeated" : "",
+    list.replaceChildren(
+      ...texts.map((line, t) => {
+        const uses = (found?.uses ?? []).filter((use) => use.text === t);
+        return make(
+          "li",
+          {},
+          makeWords(line, words[t], {
+            choose: async (i) => {
+              word = words[t][i].text.toLowerCase();
+              await load();
+              list.children[t]?.querySelector('.word[aria-pressed="true"]')?.focus({ preventScroll: true });
+            },
+            mark: (i) => ({
+              chosen: uses.some((use) => i >= use.begin && i < use.end),
+              classes:
+                counts.get(words[t][i].text.toLowerCase()) > 1 && /[\p{L}\p{N}]/u.test(words[t][i].text)
+                  ? "repeated"
+                  : "",
+            }),
           }),
-        }),
-        uses.map((use) => make("div", { class: "strip", "data-use": use.number })));
-    }));
+          uses.map((use) => make("div", { class: "strip", "data-use": use.number })),
+        );
+      }),
+    );
   }
 
   function vectors() {
@@ -101,7 +140,13 @@ export function openCompare(root, page) {
     for (const strip of list.querySelectorAll(".strip")) {
       strip.replaceChildren(drawStrip(mixed[Number(strip.dataset.use)], found.largest));
     }
-    map.replaceChildren(drawHeat(cosines.slice(0, MOST).map((row) => row.slice(0, MOST)), found, false));
+    map.replaceChildren(
+      drawHeat(
+        cosines.slice(0, MOST).map((row) => row.slice(0, MOST)),
+        found,
+        false,
+      ),
+    );
     verdict.replaceChildren(...tellVerdict(cosines));
   }
 
@@ -109,9 +154,12 @@ export function openCompare(root, page) {
     if (cosines.length < 2) return [say("onlyOnce")];
     const pairs = cosines.flatMap((row, i) => row.slice(i + 1).map((value, j) => ({ i, j: i + 1 + j, value })));
     pairs.sort((a, b) => b.value - a.value);
-    const name = ({ i, j, value }) => `${found.uses[i].label} ${say("and")} ${found.uses[j].label} (${value.toFixed(2)})`;
+    const name = ({ i, j, value }) =>
+      `${found.uses[i].label} ${say("and")} ${found.uses[j].label} (${value.toFixed(2)})`;
     const isSpelling = mixer.shares()[0] > 0.999;
-    const lines = isSpelling ? [say("layerZeroSame")] : [`${say("mostAlike")}: ${name(pairs[0])}. ${say("leastAlike")}: ${name(pairs.at(-1))}.`];
+    const lines = isSpelling
+      ? [say("layerZeroSame")]
+      : [`${say("mostAlike")}: ${name(pairs[0])}. ${say("leastAlike")}: ${name(pairs.at(-1))}.`];
     if (mixer.gamma() !== 1) lines.push(` ${say("gammaNote")}`);
     if (cosines.length > MOST) lines.push(` ${say("tooManyUses")}`);
     return lines;
@@ -119,14 +167,26 @@ export function openCompare(root, page) {
 
   function picture() {
     if (!found) return null;
-    return drawHeat(compareAll(vectors()).slice(0, MOST).map((row) => row.slice(0, MOST)), found, true);
+    return drawHeat(
+      compareAll(vectors())
+        .slice(0, MOST)
+        .map((row) => row.slice(0, MOST)),
+      found,
+      true,
+    );
   }
 
   function table() {
     if (!found) return null;
     const cosines = compareAll(vectors());
-    return [["number", "sentence", ...found.uses.map((use) => use.label)],
-      ...found.uses.map((use, i) => [use.label, joinWords(found.sentences[use.sentence].words), ...cosines[i].map((value) => value.toFixed(4))])];
+    return [
+      ["number", "sentence", ...found.uses.map((use) => use.label)],
+      ...found.uses.map((use, i) => [
+        use.label,
+        joinWords(found.sentences[use.sentence].words),
+        ...cosines[i].map((value) => value.toFixed(4)),
+      ]),
+    ];
   }
 
   load();
@@ -155,9 +215,19 @@ function placeUses(found, words) {
     return at;
   });
   const uses = found.uses.map((use) => ({
-    ...use, text: found.sentences[use.sentence].text, begin: starts[use.sentence] + use.inSentence[0], end: starts[use.sentence] + use.inSentence[1],
+    ...use,
+    text: found.sentences[use.sentence].text,
+    begin: starts[use.sentence] + use.inSentence[0],
+    end: starts[use.sentence] + use.inSentence[1],
   }));
-  const averages = found.layers.map((layers) => norm(mixLayers(layers, layers.map(() => 1 / layers.length))));
+  const averages = found.layers.map((layers) =>
+    norm(
+      mixLayers(
+        layers,
+        layers.map(() => 1 / layers.length),
+      ),
+    ),
+  );
   return { ...found, uses, largest: (3 * Math.max(...averages)) / Math.sqrt(found.layers[0][0].length) };
 }
 
@@ -165,9 +235,15 @@ function drawStrip(vector, largest) {
   const [width, height] = [512, 26];
   const step = width / vector.length;
   const tall = (value) => Math.max(-1, Math.min(1, value / largest)) * (height / 2);
-  const bars = Array.from(vector, (value, d) => `M${(d + 0.5) * step} ${height / 2}v${(-tall(value)).toFixed(2)}`).join("");
-  const svg = drawing(width, height, say("vector"),
-    draw("path", { d: bars, stroke: colour("accent"), "stroke-width": Math.max(0.7, step * 0.7), fill: "none" }));
+  const bars = Array.from(vector, (value, d) => `M${(d + 0.5) * step} ${height / 2}v${(-tall(value)).toFixed(2)}`).join(
+    "",
+  );
+  const svg = drawing(
+    width,
+    height,
+    say("vector"),
+    draw("path", { d: bars, stroke: colour("accent"), "stroke-width": Math.max(0.7, step * 0.7), fill: "none" }),
+  );
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("aria-hidden", "true");
   return svg;
@@ -179,7 +255,9 @@ function drawHeat(cosines, found, withSentences) {
   const left = 44;
   const top = withSentences ? 62 : 30;
   const side = n * cell;
-  const lines = withSentences ? found.uses.slice(0, n).map((use) => cutAround(found.sentences[use.sentence].words, ...use.inSentence, 84)) : [];
+  const lines = withSentences
+    ? found.uses.slice(0, n).map((use) => cutAround(found.sentences[use.sentence].words, ...use.inSentence, 84))
+    : [];
   const width = Math.max(left + side + 8, ...lines.map((line) => left + 30 + 7.4 * line.join("").length));
   const off = cosines.flatMap((row, i) => row.filter((_, j) => j !== i));
   const low = Math.min(0.9, Math.floor(Math.min(1, ...off) * 10 - 1e-9) / 10);
@@ -192,26 +270,50 @@ function drawHeat(cosines, found, withSentences) {
   if (withSentences) svg.append(text(left, 24, `${found.word} – ${say("heatMap")}`, { size: 16, weight: 600 }));
   labels.forEach((label, i) => {
     const at = (i + 0.5) * cell;
-    svg.append(text(left + at, top - 9, label, { anchor: "middle", fill: colour("quiet"), size: 12.5 }),
-      text(left - 12, top + at + 4, label, { anchor: "end", fill: colour("quiet"), size: 12.5 }));
+    svg.append(
+      text(left + at, top - 9, label, { anchor: "middle", fill: colour("quiet"), size: 12.5 }),
+      text(left - 12, top + at + 4, label, { anchor: "end", fill: colour("quiet"), size: 12.5 }),
+    );
   });
-  cosines.forEach((row, i) => row.forEach((value, j) => {
-    const fill = shade((value - low) / (1 - low));
-    const square = draw("rect", { x: left + j * cell + 1, y: top + i * cell + 1, width: cell - 2, height: cell - 2, rx: Math.min(5, cell / 6), fill });
-    square.append(draw("title", {}, `${labels[i]} ${say("and")} ${labels[j]}: ${value.toFixed(3)}`));
-    square.dataset.pair = `${i},${j}`;
-    square.dataset.cosine = value.toFixed(4);
-    svg.append(square);
-    if (cell >= 34) svg.append(text(left + (j + 0.5) * cell, top + (i + 0.5) * cell + 4.5, value.toFixed(2), { anchor: "middle", size: 12.5, fill: inkOn(fill), "pointer-events": "none" }));
-  }));
+  cosines.forEach((row, i) =>
+    row.forEach((value, j) => {
+      const fill = shade((value - low) / (1 - low));
+      const square = draw("rect", {
+        x: left + j * cell + 1,
+        y: top + i * cell + 1,
+        width: cell - 2,
+        height: cell - 2,
+        rx: Math.min(5, cell / 6),
+        fill,
+      });
+      square.append(draw("title", {}, `${labels[i]} ${say("and")} ${labels[j]}: ${value.toFixed(3)}`));
+      square.dataset.pair = `${i},${j}`;
+      square.dataset.cosine = value.toFixed(4);
+      svg.append(square);
+      if (cell >= 34)
+        svg.append(
+          text(left + (j + 0.5) * cell, top + (i + 0.5) * cell + 4.5, value.toFixed(2), {
+            anchor: "middle",
+            size: 12.5,
+            fill: inkOn(fill),
+            "pointer-events": "none",
+          }),
+        );
+    }),
+  );
   svg.append(drawKey(left, keyTop, Math.max(side, 180), low.toFixed(1), "1.0", say("cosine")));
   if (withSentences) {
     found.uses.slice(0, n).forEach((use, i) => {
       const [before, middle, after] = lines[i];
-      svg.append(draw("text", { x: left, y: lineTop + 22 * i, "font-size": 13 },
-        draw("tspan", { fill: colour("quiet") }, `${use.label}  ${before}`),
-        draw("tspan", { "font-weight": 600, fill: colour("accent") }, middle),
-        draw("tspan", { fill: colour("quiet") }, after)));
+      svg.append(
+        draw(
+          "text",
+          { x: left, y: lineTop + 22 * i, "font-size": 13 },
+          draw("tspan", { fill: colour("quiet") }, `${use.label}  ${before}`),
+          draw("tspan", { "font-weight": 600, fill: colour("accent") }, middle),
+          draw("tspan", { fill: colour("quiet") }, after),
+        ),
+      );
     });
   }
   return svg;
