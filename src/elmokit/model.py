@@ -137,18 +137,30 @@ class Elmo(nn.Module):
     ) -> Elmo:
         """The model of a source: a model's name, a folder, a `.zip` or a hub id, in any of the known formats."""
         check_precision(precision, torch.device("cpu"))
-        elmo = cls.from_checkpoint(io.load(source))
-        elmo.keep_boundaries, elmo.dropout.p = keep_boundaries, dropout
-        elmo.mixes = nn.ModuleList(ScalarMix(elmo.config.num_layers, layer_norm=layer_norm) for _ in range(num_mixes))
-        elmo.encoder.requires_grad_(requires_grad)
-        elmo.bilm.requires_grad_(requires_grad)
+        elmo = cls.from_checkpoint(
+            io.load(source),
+            num_mixes=num_mixes,
+            dropout=dropout,
+            requires_grad=requires_grad,
+            keep_boundaries=keep_boundaries,
+            layer_norm=layer_norm,
+        )
         if precision != "float32":
             elmo.set_precision(precision)
         return elmo
 
     @classmethod
-    def from_checkpoint(cls, checkpoint: io.Checkpoint) -> Elmo:
-        """The model of a checkpoint that `io.load` read, frozen; its tensors are taken over, not copied."""
+    def from_checkpoint(
+        cls,
+        checkpoint: io.Checkpoint,
+        *,
+        num_mixes: int = 1,
+        dropout: float = 0.5,
+        requires_grad: bool = False,
+        keep_boundaries: bool = False,
+        layer_norm: bool = False,
+    ) -> Elmo:
+        """The model of a checkpoint that `io.load` read; its tensors are taken over, not copied."""
         with torch.device("meta"):
             elmo = cls(
                 checkpoint.config,
@@ -156,11 +168,14 @@ class Elmo(nn.Module):
                 vocabulary=checkpoint.vocabulary,
                 swaps_markers=checkpoint.swaps_markers,
                 num_mixes=0,
+                dropout=dropout,
+                requires_grad=requires_grad,
+                keep_boundaries=keep_boundaries,
             )
         tensors = checkpoint.tensors
         weights = {name: value for name, value in tensors.items() if name.startswith(("encoder.", "bilm."))}
         elmo.load_state_dict(weights, assign=True)
-        elmo.mixes.append(ScalarMix(checkpoint.config.num_layers))
+        elmo.mixes.extend(ScalarMix(checkpoint.config.num_layers, layer_norm=layer_norm) for _ in range(num_mixes))
         elmo.scripts = tuple(checkpoint.metadata.get("scripts", "").replace(",", " ").split())
         if "mix.weights" in tensors:
             mix, gamma = tensors["mix.weights"].tolist(), float(tensors["mix.gamma"])

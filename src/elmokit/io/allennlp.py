@@ -36,7 +36,7 @@ from elmokit.io.hdf5 import find_dataset, list_names, new_hdf5, open_hdf5, read_
 from elmokit.io.options import WeightFacts, config_to_options, options_to_config, read_options
 from elmokit.io.text_files import find_vocabulary, read_json, read_words, write_words
 
-__all__ = ["load_allennlp", "looks_like_allennlp", "save_allennlp"]
+__all__ = ["load_allennlp", "load_allennlp_files", "looks_like_allennlp", "save_allennlp"]
 
 log = logging.getLogger(__name__)
 
@@ -51,15 +51,10 @@ def looks_like_allennlp(folder: Path) -> bool:
 def load_allennlp(folder: Path, *, softmax: WantsSoftmax = False) -> Checkpoint:
     """Read the model in `folder`; its output layer (1.6 GB in the original) only when `softmax` asks for it."""
     options_path = _find_options(folder)
-    values = read_json(options_path)
     weights_path, softmax_path = _find_weights(folder, softmax=bool(softmax))
-    options = read_options(values, options_path)
-    vocabulary_path = find_vocabulary(folder) if softmax or options.char_cnn is None else None
-    with open_hdf5(weights_path) as file:
-        config = options_to_config(options, options_path, _read_facts(file))
-        check_fits(config, weights_path)
-        _check_counts(file, config)
-        checkpoint = Checkpoint(config, _read_tensors(file, config), format="allennlp", path=folder)
+    checkpoint = load_allennlp_files(options_path, weights_path)
+    config, checkpoint.path = checkpoint.config, folder
+    vocabulary_path = find_vocabulary(folder) if softmax or config.words is not None else None
     if softmax and softmax_path is not None:
         with open_hdf5(softmax_path) as file:
             checkpoint.softmax = _read_softmax(file, config, sizes_only=softmax == "shape")
@@ -69,6 +64,18 @@ def load_allennlp(folder: Path, *, softmax: WantsSoftmax = False) -> Checkpoint:
         checkpoint.vocabulary = words if config.words is not None else None
         checkpoint.output_words = words if checkpoint.softmax is not None else None
     checkpoint.check(str(folder))
+    return checkpoint
+
+
+def load_allennlp_files(options_path: Path, weights_path: Path) -> Checkpoint:
+    """Read a model of two files, wherever they lie and whatever they are called; without words or an output layer."""
+    options = read_options(read_json(options_path), options_path)
+    with open_hdf5(weights_path) as file:
+        config = options_to_config(options, options_path, _read_facts(file))
+        check_fits(config, weights_path)
+        _check_counts(file, config)
+        checkpoint = Checkpoint(config, _read_tensors(file, config), format="allennlp", path=weights_path.parent)
+    checkpoint.check(str(weights_path))
     return checkpoint
 
 
