@@ -12,7 +12,7 @@ from torch import Tensor
 
 from elmokit.errors import InputError
 
-__all__ = ["Vectors", "check_sentences", "describe", "find_vectors"]
+__all__ = ["Vectors", "check_sentences", "check_tokenised", "describe", "find_vectors"]
 
 Vectors = np.ndarray | Tensor | Sequence[np.ndarray] | Sequence[Tensor]
 
@@ -33,6 +33,15 @@ def check_sentences(sentences: object) -> None:
             f"expected a sentence or a list of sentences, found {describe(sentences)}: "
             "a sentence is a string or a list of words"
         ) from None
+
+
+def check_tokenised(sentences: Sequence[Sequence[str]]) -> None:
+    """An `InputError` if these are strings: code that expects words would take each character for one."""
+    strings = [sentences] if isinstance(sentences, str) else [each for each in sentences if isinstance(each, str)]
+    if strings:
+        raise InputError(
+            f"expected a list of sentences, each a list of words, found {describe(strings[0])}: split it into words"
+        )
 
 
 def find_vectors(given: object) -> np.ndarray | None:

@@ -1,0 +1,7 @@
+"""elmokit where people already work: one file per framework, imported by nobody but its user.
+
+- `allennlp`, `simple_elmo`, `elmoformanylangs`: the classes of these libraries with their old signatures, so that an
+  old script changes its import line and nothing else; none of the three need be installed
+"""
+
+__all__: list[str] = []
