@@ -78,6 +78,19 @@ def test_a_click_on_a_word_compares_its_occurrences(show):
     assert "word=river" in page.url
 
 
+def test_sentences_and_words_of_ones_own(show):
+    page = open_ready(show, "compare")
+    page.get_by_role("button", name="Edit").click()
+    page.fill("textarea", "New York is large.\nI like New York, and old York\x07.")
+    page.get_by_label("Word", exact=True).fill("new york|old york")
+    page.get_by_role("button", name="Done").click()
+    page.wait_for_function("() => document.querySelectorAll('.map rect[data-cosine]').length == 9")
+    pressed = page.locator('.word[aria-pressed="true"]').all_inner_texts()
+    assert pressed == ["New", "York", "New", "York", "old", "York"]
+    ElementTree.fromstring(save(page, "svg"))
+    assert len(save(page, "csv").splitlines()) == 4
+
+
 def test_the_table_holds_what_the_picture_shows(show):
     page = open_ready(show, "compare")
     rows = list(csv.reader(io.StringIO(save(page, "csv").decode("utf-8-sig"))))
@@ -286,6 +299,9 @@ def test_a_refusal_is_one_friendly_line(show):
 def test_a_server_with_a_token_asks_for_it_once(show, locked):
     address, token = locked
     page = show(at=address)
+    page.fill("#token", "another-token-of-letters")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#token-wrong:not([hidden])")
     page.fill("#token", token)
     page.keyboard.press("Enter")
     page.wait_for_selector(READY["compare"])

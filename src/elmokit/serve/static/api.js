@@ -48,7 +48,7 @@ async function ask(method, path, body) {
   }
   if (answer.ok) return answer.json();
   if (answer.status === 401) {
-    await askToken();
+    await askToken(Boolean(token));
     return ask(method, path, body);
   }
   if (answer.status === 429 || answer.status === 503) throw new Problem(say("busy"));
@@ -59,8 +59,9 @@ async function ask(method, path, body) {
 let asking = null;
 
 /** Ask once for a token, however many requests were refused. */
-function askToken() {
+function askToken(wasWrong) {
   const dialog = document.getElementById("token-dialog");
+  document.getElementById("token-wrong").hidden = !wasWrong;
   asking ??= new Promise((resolve) => {
     dialog.addEventListener(
       "close",

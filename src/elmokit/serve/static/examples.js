@@ -54,12 +54,22 @@ A red blood cell lives for about four months.
 Sugar gives the cell its energy.
 The prisoner was alone in his cell.`;
 
-const BAE = `그는 배를 타고 섬으로 갔다.
-어부들은 배를 타고 바다로 나갔다.
-우리는 항구에서 배를 기다렸다.
-그는 사과보다 배를 더 좋아한다.
-나는 시장에서 사과와 배를 샀다.
-그녀는 배를 깎아서 먹었다.`;
+const HORSES = `그는 말을 타고 전쟁터로 갔다.
+기병들은 말을 타고 싸웠다.
+왕은 하얀 말을 타고 있었다.`;
+
+const SPEECH = `어머니의 말을 듣고 울었다.
+그녀는 그의 말을 믿지 않았다.
+나는 선생님의 말을 이해하지 못했다.`;
+
+const MANY_MAL = `${HORSES}
+그들은 말을 타고 산을 넘었다.
+농부는 말을 길렀다.
+장군은 말을 타고 성으로 돌아왔다.
+${SPEECH}
+그는 아무 말을 하지 않았다.
+그는 거짓말을 했다는 말을 들었다.
+아이는 아직 말을 하지 못한다.`;
 
 const HUA = `公园里开满了花。
 这朵花很漂亮。
@@ -82,7 +92,7 @@ She wrote a play about her mother.
 The play was a great success in London.`,
     },
   },
-  ko: { 배: { word: "배를", text: BAE } },
+  ko: { 말: { word: "말을", text: `${HORSES}\n${SPEECH}` } },
   zh: { 花: { word: "花", text: HUA } },
 };
 
@@ -92,7 +102,7 @@ export const USAGES = {
     bank: { word: "bank", a: MANY_BANKS },
     "cell, then and now": { word: "cell", a: CELLS_THEN, b: CELLS_NOW },
   },
-  ko: { 배: { word: "배를", a: BAE } },
+  ko: { 말: { word: "말을", a: MANY_MAL } },
   zh: { 花: { word: "花", a: HUA } },
 };
 
@@ -102,7 +112,7 @@ export const NEIGHBOURS = {
     bank: { text: MANY_BANKS, at: "11:1" },
     cell: { text: `${CELLS_THEN}\n${CELLS_NOW}`, at: "11:4" },
   },
-  ko: { 배: { text: BAE, at: "0:1" } },
+  ko: { 말: { text: MANY_MAL, at: "0:1" } },
   zh: { 花: { text: HUA, at: "3:1" } },
 };
 
@@ -113,7 +123,7 @@ export const PREDICTIONS = {
     prisoner: { text: "The prisoner was led back to his cell by two", at: 7 },
     elephant: { text: "The king gave his daughter a purple elephant.", at: 7 },
   },
-  ko: { 배: { text: "그는 배를 타고 섬으로", at: 1 } },
+  ko: { 말: { text: "그는 말을 타고 산을", at: 1 } },
   zh: { 打: { text: "他每天下午打篮球", at: 5 } },
 };
 
@@ -123,7 +133,7 @@ export const INSIDE = {
     bank: { text: "She sat by the river bank and watched the boats.", at: 5 },
     unbelievable: { text: "It was an unbelievable story.", at: 3 },
   },
-  ko: { 배: { text: "그는 배를 타고 섬으로 갔다.", at: 1 } },
+  ko: { 말: { text: "그는 말을 타고 전쟁터로 갔다.", at: 1 } },
   zh: { 打: { text: "他每天下午打篮球。", at: 5 } },
 };
 

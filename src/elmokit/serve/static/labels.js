@@ -12,6 +12,7 @@ const LABELS = {
     "이 서버는 토큰이 필요합니다. 탭을 닫을 때까지만 보관됩니다.",
     "此服务器需要令牌。令牌只保存到关闭此标签页为止。",
   ],
+  tokenWrong: ["That was not this server's token.", "이 서버의 토큰이 아닙니다.", "这不是此服务器的令牌。"],
   unreachable: [
     "The server does not answer. Is elmo serve still running?",
     "서버가 응답하지 않습니다. elmo serve가 실행 중인지 확인하세요.",
@@ -67,6 +68,11 @@ const LABELS = {
     "This word occurs once. Choose one that several sentences have (underlined).",
     "이 단어는 한 번만 나옵니다. 밑줄이 있는, 여러 번 나오는 단어를 고르세요.",
     "该词只出现一次。请选择在多个句子中出现的词（带下划线）。",
+  ],
+  severalWords: [
+    "“New York” is a sequence of words, “bank|banks” either of two.",
+    "“뉴욕 시”는 이어진 단어, “배를|배가”는 둘 중 하나입니다.",
+    "“New York” 是连续的词，“bank|banks” 是二者之一。",
   ],
   tooManyUses: [
     "The map shows the first occurrences only; the table has all.",

@@ -125,7 +125,8 @@ function writeSvg(svg) {
   copy.setAttribute("height", height);
   copy.removeAttribute("style");
   copy.prepend(draw("rect", { x: -MARGIN, y: -MARGIN, width, height, fill: colour("paper") }));
-  return { content: new XMLSerializer().serializeToString(copy), width, height };
+  const content = new XMLSerializer().serializeToString(copy).replace(/[\0-\x08\x0b\x0c\x0e-\x1f]/g, ""); // XML has none
+  return { content, width, height };
 }
 
 /** Save rows as a file of CSV, the first row being the names; UTF-8 with a mark, which spreadsheets look for. */

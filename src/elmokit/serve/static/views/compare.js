@@ -61,18 +61,25 @@ export function openCompare(root, page) {
 
   function edit() {
     drawHead();
-    const field = makeTextField(
-      say("oneALine"),
-      content,
-      (value) => {
-        content = value;
-      },
-      { rows: 12 },
-    );
+    const field = makeTextField(say("oneALine"), content, () => {}, { rows: 12 });
     field.addEventListener("input", () => {
       content = field.value;
     });
-    list.replaceChildren(make("li", { class: "editor" }, field, make("p", { class: "note" }, say("oneALine"))));
+    const wordField = make("input", { type: "text", "aria-label": say("word"), spellcheck: "false", value: word });
+    wordField.addEventListener("input", () => {
+      word = wordField.value.trim();
+    });
+    list.replaceChildren(
+      make(
+        "li",
+        { class: "editor" },
+        field,
+        make("p", { class: "note" }, say("oneALine")),
+        make("span", { class: "field-label" }, say("word")),
+        wordField,
+        make("p", { class: "note" }, say("severalWords")),
+      ),
+    );
     field.focus();
   }
 
