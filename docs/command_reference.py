@@ -119,7 +119,7 @@ def _read_arguments(kind):
 def _describe_options(options):
     text = []
     for option, told in options:
-        shown = told.replace("(default: False)", "").replace("(default: )", "").strip()  # a switch that is off
+        shown = told.replace("(default: )", "").strip()
         text += [f"`{option}`", f": {_escape(shown)}", ""]
     return text
 

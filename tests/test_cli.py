@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from elmokit import ElmoConfig
+from elmokit.__main__ import run
 from elmokit.cli import main
+from elmokit.commands import COMMANDS, GROUPS
 from elmokit.commands.embed import Embed
 
 RIVER = "She sat by the river bank."
@@ -51,6 +53,40 @@ def test_help_does_not_import_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_list_of_models_needs_no_torch():
+    code = (
+        "import sys; from elmokit.cli import main; main(['info']); "
+        "print([m for m in ('torch', 'numpy', 'pyarrow', 'h5py') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.startswith("en-small")
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_stopping_while_the_command_is_still_imported_is_one_line(monkeypatch, capsys):
+    class Stopped:
+        def find_spec(self, name, path=None, target=None):
+            if name == "elmokit.cli":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "elmokit.cli")
+    monkeypatch.delattr("elmokit.cli")
+    monkeypatch.setattr(sys, "meta_path", [Stopped(), *sys.meta_path])
+    assert run() == 130
+    assert capsys.readouterr().err == "elmo: stopped\n"
+
+
+@pytest.mark.parametrize(
+    "kind", [*COMMANDS.values(), *(each for kinds, _ in GROUPS.values() for each in kinds.values())]
+)
+def test_a_switch_needs_no_default_in_its_help(kind, capsys):
+    name = next((name for name, each in COMMANDS.items() if each is kind), None)
+    group = next((group for group, (kinds, _) in GROUPS.items() if kind in kinds.values()), None)
+    path = [name] if name else [group, next(each for each, found in GROUPS[group][0].items() if found is kind)]
+    assert main([*path, "--help"]) == 0
+    assert "(default: False)" not in " ".join(capsys.readouterr().out.replace("│", " ").split())
 
 
 @pytest.mark.parametrize("command", ["compare", "embed", "info", "convert"])

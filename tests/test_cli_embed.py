@@ -23,6 +23,7 @@ from elmokit.cli import main
 from elmokit.commands.embed import SUFFIXES, Embed
 from elmokit.embed.sinks import FORMATS
 from elmokit.engines import why_no_library
+from elmokit.waits import show_progress
 
 TEXT = "She sat by the river bank.\n\nThe bank lent him money. He was glad.\n"
 ELMO = [sys.executable, "-c", "import sys; from elmokit.cli import main; sys.exit(main())"]
@@ -270,6 +271,24 @@ def test_minus_writes_json_lines_to_standard_output(embed, desk, capfdbinary):
         assert embed("corpus.txt", "-o", "-", *more) == 0
         assert capfdbinary.readouterr().out == Path("out.jsonl").read_bytes()
     assert sorted(path.name for path in desk.iterdir()) == ["corpus.txt", "out.jsonl"]
+
+
+def test_no_bar_is_drawn_into_what_a_pipe_brings_to_the_same_terminal(embed, monkeypatch):
+    drawn = []
+
+    def show(*given, as_lines=False, **options):
+        drawn.append(as_lines)
+        return show_progress(*given, as_lines=as_lines, **options)
+
+    monkeypatch.setattr("elmokit.waits.show_progress", show)
+    receiver, sender = os.pipe()
+    with open(receiver, "rb") as read, open(sender, "w", encoding="utf-8") as write:
+        monkeypatch.setattr(sys, "stdout", write)
+        assert embed("corpus.txt", "-o", "-") == 0
+        write.close()
+        assert len(read.read().splitlines()) == len(TEXT.splitlines())
+    monkeypatch.undo()
+    assert drawn == [True]
 
 
 def test_a_reader_that_goes_away_is_no_problem(embed, monkeypatch, capfd):

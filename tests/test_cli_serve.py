@@ -39,6 +39,17 @@ def test_mistakes_are_told_in_the_words_of_the_command(arguments, message, capsy
     assert message in capsys.readouterr().err
 
 
+def test_a_port_that_is_taken_is_told_before_models_are_loaded(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        assert main(["serve", "--port", port, "--model", "no-such-model"]) == 2
+    assert f"port {port} of 127.0.0.1 is taken by another program: choose another --port" in capsys.readouterr().err
+    assert main(["serve", "--port", "70000"]) == 2
+    assert "--port is 70000: expected a number from 1 to 65535" in capsys.readouterr().err
+    assert main(["serve", "--host", "192.0.2.1"]) == 2  # nobody's address
+    assert "cannot listen on 192.0.2.1, port 8080" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("token", ["", "short", "sixteen letters with spaces", "ünïcödé-ünïcödé-ünïcödé"])
 def test_a_weak_token_is_refused(token, tmp_path, capsys):
     (tmp_path / "token").write_text(token, encoding="utf-8")

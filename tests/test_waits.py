@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 
 import pytest
@@ -121,3 +122,13 @@ def test_silence_stays_for_the_quiet_and_on_terminals(is_quiet, is_terminal, cap
     with show_waits(is_quiet=is_quiet):
         time.sleep(0.1)
     assert capsys.readouterr().err == ""
+
+
+def test_lines_may_be_asked_for_on_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(waits, "FIRST_LINE", 0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with show_waits(is_quiet=False), show_progress(total=4, desc="reading", as_lines=True) as bar:
+        bar.update(1)
+        bar.refresh()
+    shown = capsys.readouterr().err
+    assert "elmo: reading: 25% 1/4 [" in shown and "\r" not in shown

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import sys
 
-from elmokit.cli import main
+__all__ = ["run"]
 
-__all__: list[str] = []
+
+def run() -> int:
+    """Run the command; Ctrl-C is no accident, also in the third of a second in which Python imports it."""
+    try:
+        from elmokit.cli import main
+
+        return main()
+    except KeyboardInterrupt:
+        sys.stderr.write("elmo: stopped\n")
+        return 130
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

@@ -29,19 +29,26 @@ LOOK_EVERY = 0.5
 _bars: list[tuple[ReferenceType[tqdm], _Lines]] = []  # those that are lines, the innermost last
 
 
-def show_progress(iterable: Iterable[Any] | None = None, *, hidden: bool = False, **options: Any) -> tqdm:  # noqa: ANN401
+def show_progress(
+    iterable: Iterable[Any] | None = None,
+    *,
+    hidden: bool = False,
+    as_lines: bool = False,
+    **options: Any,  # noqa: ANN401
+) -> tqdm:
     """A bar of tqdm that is drawn on a terminal, and is lines of the log elsewhere.
 
     Arguments:
         iterable: what to count, unless `update` does.
         hidden: show nothing at all.
+        as_lines: lines on a terminal, too.
         options: `total`, `desc`, `unit` and others, as tqdm takes them.
     """
     from tqdm import tqdm  # late: `elmo --help` needs none
 
     if hidden or WAITS.level > logging.INFO:
         return tqdm(iterable, disable=True, **options)
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and not as_lines:
         return tqdm(iterable, **options)
     lines = _Lines()
     bar = tqdm(iterable, file=lines, disable=not WAITS.isEnabledFor(logging.INFO), **options)

@@ -92,11 +92,11 @@ def test_the_choice_of_a_loss(machine, device, dtype, width, name, reason):
 
 def test_reasons_are_said(cannot_compile):
     request = Request("recurrence", CPU, torch.float32, clips=CLIPPED)
-    assert str(choose(request)) == "engine=packed (float32 on cpu; cpu: needs a C++ compiler, found none)"
+    assert str(choose(request)) == "engine=packed (float32 on cpu; C++: needs a C++ compiler, found none)"
     found = str(choose(request._replace(dtype=torch.bfloat16)))
-    reasons = "cpu: takes float32 weights, found bfloat16; packed: proved for float32 only, found bfloat16"
+    reasons = "C++: takes float32 weights, found bfloat16; packed: proved for float32 only, found bfloat16"
     assert found == f"engine=reference ({reasons})"
-    assert "cpu: has no gradients" in choose(request._replace(wants_grad=True)).reason
+    assert "C++: computes no gradients" in choose(request._replace(wants_grad=True)).reason
     assert "several dtypes" in choose(request._replace(dtype=None)).reason
 
 
@@ -214,7 +214,7 @@ def test_a_choice_is_logged_once(caplog, monkeypatch):
         for _ in range(3):
             stacks(torch.randn(1, 3, 4), lengths=[3])
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith("recurrence: engine=packed (float32 on cpu; cpu: ")
+    assert line.startswith("recurrence: engine=packed (float32 on cpu; C++: ")
 
 
 def test_without_engines_the_network_runs_by_its_references():

@@ -54,7 +54,7 @@ def assert_packed_because(reason: str) -> None:
 
 def test_no_compiler(fresh, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert_packed_because("cpu: needs a C++ compiler, found none of g++, clang++, c++")
+    assert_packed_because("C++: needs a C++ compiler, found none of g++, clang++, c++")
 
 
 def test_a_compiler_that_fails(fresh, quick, monkeypatch, tmp_path):

@@ -295,3 +295,10 @@ def test_muon_without_gradients_does_nothing():
     weight = nn.Parameter(torch.ones(2, 2))
     Muon([{"params": [weight]}]).step()
     assert torch.equal(weight, torch.ones(2, 2))
+
+
+def test_the_work_of_a_step_is_what_its_matmuls_need():
+    tall, gates = torch.nn.Parameter(torch.zeros(8, 4)), torch.nn.Parameter(torch.zeros(4, 16))
+    muon = Muon([{"params": [tall], "parts": 1}, {"params": [gates], "parts": 4}], steps=3)
+    # 4 × 8: X Xᵀ and its product with X take 2·4·4·8 each, the square of 4 × 4 takes 2·4³; then four gates of 4 × 4.
+    assert muon.flops == 3 * (2 * 2 * 4 * 4 * 8 + 2 * 4**3) + 4 * 3 * 3 * 2 * 4**3

@@ -83,8 +83,24 @@ def test_raw_text_is_segmented(tiny, tmp_path, capsys):
     train([tmp_path / "text.txt"], tmp_path / "model", tiny(tokens=300), workers=1)
     said = capsys.readouterr().out
     assert "480 words in 120 sentences" in said
-    assert "parameters" in said and "engine=packed" in said and f"--model {tmp_path / 'model'}" in said
+    assert (
+        "parameters" in said
+        and "computes    on cpu with torch (float32 on cpu; C++: computes no gradients)" in said
+        and f"--model {tmp_path / 'model'}" in said
+    )
     assert LanguageModel.from_pretrained(tmp_path / "model").predict("The cat", top=1)
+
+
+def test_a_step_that_is_mostly_muon_says_what_is_faster(tiny, tmp_path, capsys):
+    (tmp_path / "text.txt").write_text("The cat sat. The dog ran! It is late.\n" * 40, encoding="utf-8")
+    config = tiny(tokens=8, tokens_per_batch=4)
+    lstm = dataclasses.replace(config.model.lstm, cell_dim=256, projection_dim=128)
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, lstm=lstm))
+    for optimiser, is_told in (("muon", True), ("adamw", False)):
+        train(
+            [tmp_path / "text.txt"], tmp_path / optimiser, dataclasses.replace(config, optimiser=optimiser), workers=1
+        )
+        assert ("on a CPU --optimiser adamw --learning-rate 3e-4" in capsys.readouterr().out) == is_told
 
 
 def test_the_network_may_be_stopped_and_a_finished_run_says_so(texts, tiny, tmp_path, capsys):

@@ -63,6 +63,12 @@ def test_what_is_no_request_is_refused_in_one_line(serve, body, status):
     assert "passwd" not in told["error"]
 
 
+def test_a_request_that_does_not_say_that_it_is_json_is_told_how_to(serve):
+    answer = serve().post("/embed", content=b'{"inputs": "a"}')  # as curl -d sends it
+    told = check_refusal(answer, 422)["error"]
+    assert told.startswith("expected JSON: send the header content-type: application/json; the body: ")
+
+
 @pytest.mark.parametrize("path", ["/static/../app.py", "/static/%2e%2e/app.py", "/../etc/passwd", "/v1/none", "/docs"])
 def test_no_path_of_a_client_reaches_a_file(serve, path):
     check_refusal(serve().get(path), 404)

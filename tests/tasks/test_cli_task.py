@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from elmokit.cli import main
-from elmokit.commands.task import task_settings
+from elmokit.commands.task import _scores_line, task_settings
 
 NAMES = "Ann I-PER\nLee I-PER\nwent O\nto O\nRome I-LOC\n\nthey O\nleft O\nOslo I-LOC\n\nBob I-PER\nslept O\n"
 QUICK = ["--epochs", "12", "--learning-rate", "0.02", "--set", "hidden=12", "dropout=0.1", "num-layers=1"]
@@ -58,7 +58,8 @@ def test_train_evaluate_predict(desk, capsys, monkeypatch, random_model):
     for minus in (["--file", "-"], ["-"]):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Ann Lee went to Rome\n\n")))
         assert main(["task", "predict", "names", *minus, "--tokenised", "--json"]) == 0
-        assert json.loads(capsys.readouterr().out) == ["B-PER", "I-PER", "O", "O", "B-LOC"]
+        said = {"words": ["Ann", "Lee", "went", "to", "Rome"], "labels": ["B-PER", "I-PER", "O", "O", "B-LOC"]}
+        assert json.loads(capsys.readouterr().out) == said
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (desk / "names").iterdir() if path.is_file()}
     assert modes["model.safetensors"] == modes["config.json"]  # safetensors alone would make it 0600
 
@@ -185,3 +186,12 @@ def test_text_to_predict_for_is_needed(desk, capsys):
     assert "expected text to predict for (sentence)" in capsys.readouterr().err
     assert main(["task", "predict", "names", " "]) == 2
     assert "found no words" in capsys.readouterr().err
+
+
+def test_many_scores_are_lines_that_a_terminal_holds():
+    kinds = {f"{kind}_{what}": 0.5 for kind in ("muc", "b3", "mentions") for what in ("precision", "recall", "f1")}
+    lines = _scores_line("dev", {**kinds, "conll_f1": 0.25}, "conll_f1").splitlines()
+    assert lines[0] == "dev: conll_f1 25.00"
+    assert lines[1].split() == ["muc", "precision", "50.00", "recall", "50.00", "f1", "50.00"]
+    assert len(lines) == 4
+    assert _scores_line("dev", {"precision": 0.5, "f1": 1.0}, "f1") == "dev: f1 100.00  precision 50.00"

@@ -24,6 +24,7 @@ __all__ = [
     "MaybeFile",
     "Model",
     "Precision",
+    "Switch",
     "escape_controls",
     "read_texts",
     "say",
@@ -48,6 +49,8 @@ Device = Annotated[
     ),
 ]
 
+# Off unless it is given: its help needs no default.
+Switch = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]
 File = Annotated[str, tyro.conf.arg(metavar="FILE")]
 MaybeFile = Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
 
@@ -56,9 +59,9 @@ MaybeFile = Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hi
 class Command(ABC):
     """One subcommand: its fields are the options, `run` does the work."""
 
-    debug: bool = False
+    debug: Switch = False
     """Show the full traceback when something goes wrong."""
-    quiet: bool = False
+    quiet: Switch = False
     """Show no progress and no advice: nothing but results and errors."""
 
     @classmethod

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from elmokit.commands.base import Computation, say
+from elmokit.commands.base import Computation, Switch, say
 from elmokit.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Bench(Computation):
     """Turns that each contestant takes; medians are shown."""
     parts: Annotated[tuple[Literal["table", "growth"], ...], tyro.conf.arg(help_behavior_hint="(default: both)")] = ()
     """What to measure on a CPU: 'table' against peers, 'growth' of the cost."""
-    quick: bool = False
+    quick: Switch = False
     """Few runs of small batches: shows that everything works, tells nothing to quote."""
     device: Annotated[str, tyro.conf.arg(metavar="cpu|cuda")] = "cpu"
     """Where to measure; on a GPU elmokit alone, with --sizes and --runs."""

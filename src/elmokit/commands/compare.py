@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Computation, Model, read_texts, say
+from elmokit.commands.base import DEFAULT_MODEL, Computation, Model, Switch, read_texts, say
 from elmokit.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Compare(Computation):
     model: Model = DEFAULT_MODEL
     picture: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """Also draw the table: .svg, .png or .pdf."""
-    json: bool = False
+    json: Switch = False
     """Print one JSON object instead of the table."""
 
     def run(self) -> None:

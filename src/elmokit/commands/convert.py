@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from elmokit.commands.base import Command, Model, say
+from elmokit.commands.base import Command, Model, Switch, say
 
 __all__ = ["Convert"]
 
@@ -29,7 +29,7 @@ class Convert(Command):
     """'native' is config.json + model.safetensors; 'allennlp' is options.json + weights.hdf5, for older tools."""
     dtype: Literal["float32", "float16", "int8"] = "float32"
     """How numbers are stored (native format only): float16 halves the file and rounds each weight, int8 quarters it."""
-    overwrite: bool = False
+    overwrite: Switch = False
     """Replace DEST if it holds a model of the same format and nothing else."""
 
     def run(self) -> None:

@@ -6,18 +6,20 @@ The work is `embed_files`; here stand its options and the progress bar.
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Computation, Device, Model, Precision, say
+from elmokit.commands.base import DEFAULT_MODEL, Computation, Device, Model, Precision, Switch, say
 from elmokit.errors import InputError, OutputError
 from elmokit.outputs import check_output
 
@@ -78,15 +80,15 @@ class Embed(Computation):
             "programs did), or always the same warm start."
         ),
     ] = "zero"
-    split: bool = False
+    split: Switch = False
     """Split each line into sentences: one row per sentence instead of one row per line."""
-    tokenised: bool = False
+    tokenised: Switch = False
     """The words of each line stand between spaces already; take them as they are."""
-    resume: bool = False
+    resume: Switch = False
     """Continue a run that was stopped."""
-    overwrite: bool = False
+    overwrite: Switch = False
     """Replace OUT if it exists."""
-    strict: bool = False
+    strict: Switch = False
     """Stop at a word that must be cut (too long, or with a NUL byte) instead of counting it."""
     device: Device = None
     precision: Precision = "float32"
@@ -119,7 +121,9 @@ class Embed(Computation):
             raise OutputError("standard output is closed, and --output - writes there: name a file")
         from elmokit.embed.files import stream_files
 
-        self._embed(partial(stream_files, self.files, sys.stdout.buffer), hidden=sys.stdout.isatty())
+        stream = partial(stream_files, self.files, sys.stdout.buffer)
+        # What reads a pipe may write to the same terminal, where a bar would stand in the middle of its lines.
+        self._embed(stream, hidden=sys.stdout.isatty(), as_lines=_is_pipe(sys.stdout))
 
     def _write_file(self) -> EmbedReport:
         from elmokit.embed.files import embed_files
@@ -135,12 +139,12 @@ class Embed(Computation):
             )
         )
 
-    def _embed(self, embed: Callable[..., EmbedReport], *, hidden: bool = False) -> EmbedReport:
+    def _embed(self, embed: Callable[..., EmbedReport], *, hidden: bool = False, as_lines: bool = False) -> EmbedReport:
         """Load the model, run `embed` with the options that every output has, and pass its warnings on."""
         from elmokit.embed.embedder import Embedder
 
         embedder = Embedder.from_pretrained(self.model, device=self.device, precision=self.precision, state=self.state)
-        with _bar(hidden=hidden) as show:
+        with _bar(hidden=hidden, as_lines=as_lines) as show:
             report = embed(
                 embedder=embedder,
                 layers=int(self.layers) if self.layers.isdecimal() else self.layers,
@@ -156,8 +160,15 @@ class Embed(Computation):
         return report
 
 
+def _is_pipe(stream: TextIO) -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)
+    except OSError:  # what takes its place in a program may be no file
+        return False
+
+
 @contextmanager
-def _bar(*, hidden: bool) -> Iterator[Callable[[Progress], None]]:
+def _bar(*, hidden: bool, as_lines: bool) -> Iterator[Callable[[Progress], None]]:
     """A progress bar on standard error, or lines where that is no terminal."""
     from tqdm import tqdm
 
@@ -166,7 +177,8 @@ def _bar(*, hidden: bool) -> Iterator[Callable[[Progress], None]]:
     # 80 by 24 for a terminal that claims to have no size at all: tqdm would believe it.
     columns, rows = shutil.get_terminal_size()
     layout = "{percentage:3.0f}%|{bar:20}| {desc}"
-    with show_progress(hidden=hidden, leave=False, total=1, ncols=columns, nrows=rows, bar_format=layout) as bar:
+    look = {"total": 1, "leave": False, "ncols": columns, "nrows": rows, "bar_format": layout}
+    with show_progress(hidden=hidden, as_lines=as_lines, **look) as bar:
 
         def show(moment: Progress) -> None:
             left = moment.seconds_left

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Computation, Model, say
+from elmokit.commands.base import DEFAULT_MODEL, Computation, Model, Switch, say
 
 if TYPE_CHECKING:
     from elmokit.language_model.scores import Perplexity
@@ -42,7 +42,7 @@ class Evaluate(Computation):
     ]
     """UTF-8 text files (.gz, .bz2, .xz, .zst too); - reads standard input. Lines are split into sentences and words."""
     model: Model = DEFAULT_MODEL
-    tokenised: bool = False
+    tokenised: Switch = False
     """Each line is one sentence whose words stand between spaces; take them as they are."""
     state: Literal["zero", "carry"] = "zero"
     """What the model remembers at the start of a sentence: nothing, or its row of the batch before."""
@@ -51,7 +51,7 @@ class Evaluate(Computation):
         tyro.conf.arg(metavar="N", help_behavior_hint="(default: as many as fit a number of words; 64 with carry)"),
     ] = None
     """Sentences read at once."""
-    json: bool = False
+    json: Switch = False
     """Print one JSON object instead of the table."""
 
     def run(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from elmokit.commands.base import MODEL_HELP, Command, say
+from elmokit.commands.base import MODEL_HELP, Command, Switch, say
 from elmokit.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -30,16 +30,15 @@ class Info(Command):
         tyro.conf.Positional[str | None],
         tyro.conf.arg(metavar="[SOURCE]", help=MODEL_HELP, help_behavior_hint="(default: list those with a name)"),
     ] = None
-    json: bool = False
+    json: Switch = False
     """Print one JSON object instead of lines."""
 
     def run(self) -> None:
         """Load the model and print one line per fact; or list the models."""
-        from elmokit.io import load
-
         if self.source is None:
             self._list_models()
             return
+        from elmokit.io import load
 
         checkpoint = load(self.source, softmax="shape")
         if self.json:

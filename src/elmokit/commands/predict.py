@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Computation, Model, read_texts, say
+from elmokit.commands.base import DEFAULT_MODEL, Computation, Model, Switch, read_texts, say
 from elmokit.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,13 +44,13 @@ class Predict(Computation):
     model: Model = DEFAULT_MODEL
     top: Annotated[int, tyro.conf.arg(metavar="N")] = 5
     """How many words to show."""
-    backward: bool = False
+    backward: Switch = False
     """Show the words expected before the text instead of after it."""
     substitutes: Annotated[str | None, tyro.conf.arg(metavar="WORD", help_behavior_hint="")] = None
     """Show the words that could stand in the place of this word of the text."""
     occurrence: Annotated[int, tyro.conf.arg(metavar="N")] = 1
     """Which one to replace, if the word stands in the text more than once: 2 for the second."""
-    json: bool = False
+    json: Switch = False
     """Print one JSON object per text."""
 
     def run(self) -> None:

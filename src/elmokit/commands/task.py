@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, Computation, Device, File, MaybeFile, say
+from elmokit.commands.base import DEFAULT_MODEL, Command, Computation, Device, File, MaybeFile, Switch, say
 from elmokit.commands.settings import Setting, find_settings, make_options, replace_fields, show_value
 from elmokit.errors import ConfigError, InputError, OutputError
 from elmokit.tasks import TASKS, find_task
@@ -42,6 +42,7 @@ Tasks: {tasks}
     tasks="\n       ".join(f"{name:<10}{about}" for name, about in TASKS.items())
 )
 
+LONGEST_LINE = 120  # characters of scores
 Folder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")]
 ElmoAgain = Annotated[str | None, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="(default: as it was trained)")]
 
@@ -120,9 +121,9 @@ class TaskTrain(Computation):
     layers_folder: MaybeFile = None
     """Where ELMo's layers are kept for the next run; elmo-layers beside DIR unless told."""
     device: Device = None
-    skip_bad: bool = False
+    skip_bad: Switch = False
     """Leave out what cannot be used in the files, and count it."""
-    results_only: bool = False
+    results_only: Switch = False
     """Write results.json alone and no model, for experiments of many runs."""
     settings: make_options(task_settings(), _hint) = field(default_factory=dict)  # pyright: ignore[reportInvalidTypeForm]
     """What a word is known by, and how the model learns."""
@@ -152,7 +153,7 @@ class TaskTrain(Computation):
         )
         for name, scores in (("dev", results.dev), ("test", results.test)):
             if scores:
-                say(_scores_line(name, scores))
+                say(_scores_line(name, scores, results.metric))
         for place, mix in results.mixes.items():
             weights = " ".join(f"{weight:.2f}" for weight in mix["weights"])
             say(f"ELMo at the {place}: layers {weights}, gamma {mix['gamma']:.2f}")
@@ -176,9 +177,9 @@ class TaskEvaluate(Computation):
     elmo: ElmoAgain = None
     """Where its ELMo model is, if it moved."""
     device: Device = None
-    skip_bad: bool = False
+    skip_bad: Switch = False
     """Leave out what cannot be used in the file, and count it."""
-    json: bool = False
+    json: Switch = False
     """Print one JSON object instead of a line of scores."""
 
     def run(self) -> None:
@@ -204,7 +205,7 @@ class TaskEvaluate(Computation):
             lines = (json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in predictions)
             Path(self.predictions).write_text("".join(lines), encoding="utf-8")
         scores = model.scores(examples, predictions)
-        say(json.dumps(scores) if self.json else _scores_line(f"{len(examples):,} examples", scores))
+        say(json.dumps(scores) if self.json else _scores_line(f"{len(examples):,} examples", scores, model.metric))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,13 +227,13 @@ class TaskPredict(Computation):
     """What to predict for, in quotes; - takes each line of standard input."""
     file: MaybeFile = None
     """A file of such texts, one per line; blank lines do not count, - is standard input."""
-    tokenised: bool = False
+    tokenised: Switch = False
     """Words stand between spaces; take them as they are."""
     elmo: ElmoAgain = None
     """Where its ELMo model is, if it moved."""
     device: Device = None
-    json: bool = False
-    """Print one JSON value per line."""
+    json: Switch = False
+    """Print one JSON object per text: its words, and what the model says of them."""
 
     def run(self) -> None:
         """Predict and print one block per text."""
@@ -247,7 +248,8 @@ class TaskPredict(Computation):
             raise InputError("expected text to predict for, found none: one example per line")
         predictions = model.predict_all(examples, progress=True)
         for example, prediction in zip(examples, predictions, strict=True):
-            say(json.dumps(prediction, ensure_ascii=False) if self.json else model.show(example, prediction))
+            said = json.dumps(_to_json(model, example, prediction), ensure_ascii=False) if self.json else None
+            say(model.show(example, prediction) if said is None else said)
 
     def _examples(self, model: TaskModel) -> Iterator[Example]:
         from elmokit.text.segmenters import RuleSegmenter
@@ -272,6 +274,16 @@ class TaskPredict(Computation):
 
 
 TASK_COMMANDS: dict[str, type[Command]] = {"train": TaskTrain, "evaluate": TaskEvaluate, "predict": TaskPredict}
+
+
+def _to_json(model: TaskModel, example: Example, prediction: Any) -> dict[str, Any]:  # noqa: ANN401
+    """A prediction beside the words it is about; places in it count these words."""
+    said = prediction if isinstance(prediction, dict) else {"labels": prediction}
+    sentences = model.sentences(example)
+    if len(model.texts) == 1:
+        return {"words": [word for sentence in sentences for word in sentence], **said}
+    *first, last = sentences
+    return {model.texts[0]: [word for sentence in first for word in sentence], model.texts[1]: list(last), **said}
 
 
 def _check_folder(folder: Path) -> None:
@@ -318,5 +330,20 @@ def _split_at_blanks(text: str) -> list[list[Word]]:
     return [[Word(found.group(), found.start(), found.end()) for found in re.finditer(r"\S+", text)]]
 
 
-def _scores_line(name: str, scores: dict[str, float]) -> str:
-    return f"{name}: " + "  ".join(f"{score} {100 * value:.2f}" for score, value in scores.items())
+def _scores_line(name: str, scores: dict[str, float], metric: str) -> str:
+    """All scores, that which decides first; precision, recall and F1 of one kind together, on a line each if many."""
+    shown = {score: f"{100 * scores[score]:.2f}" for score in sorted(scores, key=lambda score: score != metric)}
+    line = f"{name}: " + "  ".join(f"{score} {value}" for score, value in shown.items())
+    if len(line) <= LONGEST_LINE:
+        return line
+    groups: dict[str, list[str]] = {}
+    for score, value in shown.items():
+        kind, _, what = score.rpartition("_")
+        parted = what in ("precision", "recall", "f1") and score != metric and f"{kind}_recall" in shown
+        groups.setdefault(kind if parted else "", []).append(f"{what if parted else score} {value}")
+    width = max(map(len, groups)) + 2
+    rows = [
+        f"{name}: {'  '.join(groups.pop('', []))}",
+        *(f"  {kind:<{width}}{'  '.join(v)}" for kind, v in groups.items()),
+    ]
+    return "\n".join(rows)

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from elmokit.commands.base import Command, Computation, Device
+from elmokit.commands.base import Command, Computation, Device, Switch
 from elmokit.commands.settings import Setting, find_settings, make_options, replace_fields, show_value
 from elmokit.config import CharConfig, LstmConfig
 from elmokit.pretrain.recipes import RECIPES, TrainConfig, recipe_named
@@ -88,7 +88,7 @@ class Train(Computation):
     """Word vectors (GloVe or word2vec text, packed or not) for the table of a model of words to begin with."""
     held_out: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEXT...", help_behavior_hint="(default: none)")] = ()
     """Text that is never trained on: its perplexity tells how well the model predicts what it has not seen."""
-    tokenised: bool = False
+    tokenised: Switch = False
     """Each line is one sentence whose words stand between spaces; take them as they are."""
     held_out_tokenised: Annotated[bool, tyro.conf.arg(help_behavior_hint="(default: like --tokenised)")] = False
     """The same for the held-out text alone."""
@@ -99,7 +99,7 @@ class Train(Computation):
     workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: like --threads)")] = None
     """Processes that split the text into words."""
     device: Device = None
-    tensorboard: bool = False
+    tensorboard: Switch = False
     """Also write the log for TensorBoard, to DIR.training/tensorboard."""
     settings: _options_with(DEFAULT_RECIPE) = field(default_factory=dict)  # pyright: ignore[reportInvalidTypeForm]
     """What is computed: each replaces what the recipe says. --characters.… and --lstm.… are the model's sizes."""

@@ -36,7 +36,7 @@ def choose(request: Request) -> Choice:
         >>> from elmokit.nn.operations import Clips
         >>> request = Request("recurrence", torch.device("cpu"), torch.float32, clips=Clips(3.0, 3.0), wants_grad=True)
         >>> print(choose(request))
-        engine=packed (float32 on cpu; cpu: has no gradients)
+        engine=packed (float32 on cpu; C++: computes no gradients)
     """
     if request.operation == "loss":
         return _choose_loss(request)
@@ -62,7 +62,7 @@ def _choose_recurrence(request: Request) -> Choice:
         why_not = why_no_cpu(request)
         if why_not is None:
             return Choice("cpu", f"{on}, C++ with {_instructions()}", is_batch_invariant=True)
-        reasons = [f"cpu: {why_not}"] if request.device.type == "cpu" else []
+        reasons = [f"C++: {why_not}"] if request.device.type == "cpu" else []
     if request.dtype == torch.float32 and request.is_plain:
         return Choice("packed", "; ".join([on, *reasons]))
     why_not = _NOT_PLAIN if not request.is_plain else f"proved for float32 only, found {_name(request.dtype)}"
@@ -76,7 +76,7 @@ def _choose_words(request: Request) -> Choice:
         return Choice("triton", on) if why_not is None else Choice("reference", f"{on}; triton: {why_not}")
     why_not = why_no_cpu(request)
     if why_not is not None:
-        return Choice("reference", f"{on}; cpu: {why_not}" if request.device.type == "cpu" else on)
+        return Choice("reference", f"{on}; C++: {why_not}" if request.device.type == "cpu" else on)
     return Choice("cpu", f"{on}, C++ with {_instructions()}", is_batch_invariant=fits_tables(request))
 
 
@@ -112,7 +112,7 @@ def why_no_cpu(request: Request) -> str | None:
     if request.dtype != torch.float32:
         return f"takes float32 weights, found {_name(request.dtype)}"
     if request.wants_grad:
-        return "has no gradients" + (" (use torch.no_grad())" if request.precision == "int8" else "")
+        return "computes no gradients" + (" (use torch.no_grad())" if request.precision == "int8" else "")
     return why_no_library() if request.is_plain else _NOT_PLAIN
 
 

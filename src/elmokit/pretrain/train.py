@@ -69,6 +69,8 @@ RECORD_AFTER = 3  # steps after which a GPU's optimiser step is recorded: its st
 ASK_TIME_EVERY = 16  # steps between agreements of several processes on whether time is over
 LEAST_COVERAGE = 0.5  # of a text's words
 MANY_PASSES = 20
+DEAR_STEPS = 3  # times the work of reading a step's words: where moving the weights costs more, the user is told
+ENGINES = {"triton": "Triton kernels", "cudnn": "cuDNN"}  # all others are made of torch's own operations
 HELD_OUT_TOKENS = 8192  # of held-out text, read at once
 
 
@@ -228,6 +230,7 @@ class _Training:
         bilm = network.body.bilm
         details = {"clips": bilm.clips, "has_projection": bilm.config.has_projection, "wants_grad": True}
         engine = choose(Request("recurrence", self.place.device, network.dtype, **details))
+        made_of = ENGINES.get(engine.name, "torch")
         processes = f", {self.place.world} processes" if self.place.world > 1 else ""
         others = "are <UNK>" if config.input == "words" else "are read by their letters and predicted as <UNK>"
         lines = [
@@ -235,11 +238,17 @@ class _Training:
             f"vocabulary  {corpus.vocabulary_size:,} words, {corpus.coverage:.1%} of the text; the others {others}",
             f"model       {body:,} parameters, {output:,} more in the output layer; "
             f"a word's vector has {network.config.dim} numbers",
-            f"computes    on {self.place.device.type}{processes}, {engine}",
+            f"computes    on {self.place.device.type}{processes} with {made_of} ({engine.reason})",
             f"plan        {config.tokens:,} words ({passes:,.1f} times the text), {config.tokens_per_batch:,} per step",
         ]
         if passes > MANY_PASSES:
             lines.append(f"            more than {MANY_PASSES} times is rarely worth it: --tokens N makes it shorter")
+        reading = 6 * body * config.tokens_per_batch / self.place.world  # forward and backward pass, roughly
+        if self.place.device.type == "cpu" and self.optimiser.flops > DEAR_STEPS * reading:
+            lines.append(
+                f"            Muon costs {self.optimiser.flops / reading:.0f} times as much as reading so few words: "
+                "on a CPU --optimiser adamw --learning-rate 3e-4 is much faster"
+            )
         lines += self._warn_of_coverage()
         for line in lines:
             self.place.say(line)

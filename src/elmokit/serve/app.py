@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from socket import socket
 from typing import Any
 
 import uvicorn
@@ -95,13 +96,11 @@ class _PageFiles(StaticFiles):
         return response
 
 
-def run_server(app: Guard, *, host: str, port: int) -> None:
-    """Serve until a signal comes; what is under way then is answered."""
+def run_server(app: Guard, door: socket) -> None:
+    """Serve at an open socket until a signal comes; what is under way then is answered."""
     WAITS.setLevel(logging.WARNING)  # a server is no command that one waits for
     config = uvicorn.Config(
         app,
-        host=host,
-        port=port,
         http=make_protocol(app.limits.body_seconds),
         log_config=None,
         log_level="error",  # what is no HTTP is not worth a line each
@@ -110,7 +109,7 @@ def run_server(app: Guard, *, host: str, port: int) -> None:
         timeout_keep_alive=30,
         timeout_graceful_shutdown=int(app.limits.answer_seconds) + 1,
     )
-    uvicorn.Server(config).run()
+    uvicorn.Server(config).run(sockets=[door])
 
 
 def _answer(status: int, message: str, error_type: str) -> JSONResponse:
@@ -139,8 +138,11 @@ async def _answer_misfit(request: Request, problem: Exception) -> JSONResponse:
     assert isinstance(problem, RequestValidationError)
     is_json = all(each["type"] != "json_invalid" for each in problem.errors())
     found = "; ".join(
-        f"{'.'.join(str(part) for part in each['loc'][1:])[:100]}: {each['msg'][:200]}" for each in problem.errors()[:3]
+        f"{'.'.join(str(part) for part in each['loc'][1:])[:100] or 'the body'}: {each['msg'][:200]}"
+        for each in problem.errors()[:3]
     )
+    if "json" not in request.headers.get("content-type", ""):
+        found = "expected JSON: send the header content-type: application/json; " + found
     return _answer(422 if is_json else 400, found, "Validation")
 
 

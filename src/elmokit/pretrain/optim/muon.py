@@ -76,6 +76,16 @@ class Muon(torch.optim.Optimizer):
         self.is_lost: Tensor | None = None
         self._batches: dict[tuple[int, ...], list[_Batch]] = {}
 
+    @property
+    def flops(self) -> int:
+        """Operations of a step, whatever the batch: a matmul each for X Xᵀ, its square, and their product with X."""
+        total = 0
+        for group in self.param_groups:
+            for weight in group["params"]:
+                rows, columns = sorted((len(weight), weight[0].numel() // group["parts"]))
+                total += group["parts"] * group["steps"] * 2 * (2 * rows * rows * columns + rows**3)
+        return total
+
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Move every weight that has a gradient."""

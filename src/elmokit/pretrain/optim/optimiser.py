@@ -184,6 +184,11 @@ class Optimiser:
             self._rest.step()
         return norm
 
+    @property
+    def flops(self) -> int:
+        """Operations of Muon's step, which do not depend on the words of a batch; the others cost next to nothing."""
+        return 0 if self._muon is None else self._muon.flops
+
     def _names(self, optimizer: torch.optim.Optimizer) -> list[str]:
         names = {id(parameter): name for name, parameter in self._parameters.items()}
         return [names[id(parameter)] for group in optimizer.param_groups for parameter in group["params"]]
