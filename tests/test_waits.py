@@ -126,6 +126,7 @@ def test_silence_stays_for_the_quiet_and_on_terminals(is_quiet, is_terminal, cap
 
 def test_lines_may_be_asked_for_on_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr(waits, "FIRST_LINE", 0)
+    monkeypatch.setattr(waits, "NEXT_LINE", 0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with show_waits(is_quiet=False), show_progress(total=4, desc="reading", as_lines=True) as bar:
         bar.update(1)
