@@ -338,3 +338,14 @@ def test_what_is_wrong_is_found_before_torch_is_imported(arguments, code, reason
     assert reason in done.stderr
     assert done.stderr.count("\n") == 1
     assert [path.name for path in desk.iterdir()] == ["corpus.txt"]
+
+
+def test_a_text_without_words_and_one_with_a_single_word_are_told(embed, desk, capsys):
+    (desk / "empty.txt").write_text("", encoding="utf-8")
+    (desk / "one.txt").write_text("word\n", encoding="utf-8")
+    assert embed("empty.txt", "-o", "empty.npy") == 0
+    assert "there is no word in empty.txt: the output holds no vector" in capsys.readouterr().err
+    assert embed("one.txt", "-o", "one.npy") == 0
+    assert capsys.readouterr().out.startswith("one.npy: 1 line, 1 word, ")
+    assert embed("one.txt", "-o", "two.npy", "--device", "gpu") == 2
+    assert "device 'gpu': use cpu, cuda, cuda:N or mps, or leave it out" in capsys.readouterr().err

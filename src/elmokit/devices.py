@@ -35,9 +35,9 @@ def find_device(name: str | torch.device | None = None) -> torch.device:
         torch.empty(1, device=name)
     except (AssertionError, NotImplementedError, RuntimeError) as problem:
         reason = str(problem).splitlines()[0].rstrip(".")
-        raise InputError(
-            f"cannot compute on the device {str(name)!r} ({reason}): try cpu, or leave it out"
-        ) from problem
+        is_unknown = "Expected one of" in reason  # torch would list twenty kinds that hardly anybody has
+        advice = ": use cpu, cuda, cuda:N or mps, or" if is_unknown else f" ({reason}): try cpu, or"
+        raise InputError(f"cannot compute on the device {str(name)!r}{advice} leave it out") from problem
     return torch.device(name)
 
 

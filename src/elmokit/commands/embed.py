@@ -109,7 +109,11 @@ class Embed(Computation):
             raise InputError(f"cannot tell the format of {self.output} from its suffix: {known}")
         report = self._write_file()
         if not report.was_complete:
-            say(f"{self.output}: {report.num_lines:,} lines, {report.num_words:,} words, {report.seconds:.1f} s")
+            lines = "1 line" if report.num_lines == 1 else f"{report.num_lines:,} lines"
+            words = "1 word" if report.num_words == 1 else f"{report.num_words:,} words"
+            say(f"{self.output}: {lines}, {words}, {report.seconds:.1f} s")
+            if not report.num_words:
+                self.advise(f"there is no word in {', '.join(map(str, self.files))}: the output holds no vector")
 
     def _write_to_standard_output(self) -> None:
         """JSON lines, while they are computed."""
