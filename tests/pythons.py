@@ -101,7 +101,7 @@ def install(python: str, folder: Path, wheel: Path) -> None:
     pip = [inside(folder, "python"), "-m", "pip", "install", "--quiet", "--no-compile"]  # most is never imported
     pip += ["-c", str(ROOT / "constraints.txt")]
     run([*pip, "torch"], folder)
-    run([*pip, f"{wheel}[serve]", *TOOLS], folder)
+    run([*pip, f"{wheel}[serve,sklearn]", *TOOLS], folder)
 
 
 def show_demo(_: str, folder: Path, wheel: Path) -> None:
