@@ -40,7 +40,7 @@ def test_the_installed_wheel_runs_outside_the_checkout(wheel, tmp_path):
         "import elmokit; from elmokit.cli import main;"
         f"assert elmokit.__file__.startswith({str(target)!r}), elmokit.__file__;"
         "elmokit.Elmo.random(elmokit.ElmoConfig.tiny()).save_pretrained('my-model');"
-        "raise SystemExit(main(['compare', 'bank', 'A bank .', 'The bank .', '--model', 'my-model']))"
+        "raise SystemExit(main(['compare', 'bank', 'A bank .', 'The bank .', '--model', 'my-model', '--quiet']))"
     )
     environment = {**os.environ, "PYTHONPATH": str(target), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
