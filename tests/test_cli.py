@@ -89,6 +89,14 @@ def test_a_switch_needs_no_default_in_its_help(kind, capsys):
     assert "(default: False)" not in " ".join(capsys.readouterr().out.replace("│", " ").split())
 
 
+def test_no_line_of_help_is_broken_by_the_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "70")
+    assert main(["embed", "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "Each line of the input is one sentence and becomes one row of the" in lines
+    assert max(len(line) for line in lines if not line.startswith("Example:")) <= 70
+
+
 @pytest.mark.parametrize("command", ["compare", "embed", "info", "convert"])
 def test_every_command_has_help_with_an_example(command, capsys):
     assert main([command, "--help"]) == 0

@@ -14,9 +14,12 @@ import inspect
 import io
 import os
 import re
+import shutil
 import sys
+import textwrap
 import traceback
 from collections.abc import Sequence
+from typing import TextIO
 
 import tyro
 
@@ -129,7 +132,7 @@ def _parse_one_of(commands: dict[str, type[Command]], arguments: Sequence[str], 
         return BAD_INPUT
     complaint = io.StringIO()
     try:
-        with contextlib.redirect_stderr(complaint):
+        with contextlib.redirect_stderr(complaint), contextlib.redirect_stdout(_Wrapped(sys.stdout)):
             kind = commands[name].suited_to(rest)
             config, description = (tyro.conf.FlagCreatePairsOff,), _read_docstring(commands[name])
             return tyro.cli(kind, prog=f"{program} {name}", args=rest, config=config, description=description)
@@ -139,6 +142,27 @@ def _parse_one_of(commands: dict[str, type[Command]], arguments: Sequence[str], 
         line = _find_unknown_option(rest, commands[name]) or _one_line(complaint.getvalue())
         warn(f"{line}{'' if line.endswith('?') else ';'} see {program} {name} --help")
         return BAD_INPUT
+
+
+class _Wrapped(io.TextIOBase):
+    """Help whose sentences end where the terminal does: tyro wraps its boxes and leaves the rest to the terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def isatty(self) -> bool:
+        """Colours are for those who see them."""
+        return self._stream.isatty()
+
+    def write(self, text: str) -> int:
+        """Wrap lines of plain sentences; examples stay on one line, to be copied."""
+        width = max(20, shutil.get_terminal_size().columns)
+        lines = [
+            textwrap.fill(line, width) if re.match("[A-Z`]", line) and not line.startswith("Example:") else line
+            for line in text.split("\n")
+        ]
+        self._stream.write("\n".join(lines))
+        return len(text)
 
 
 def _read_docstring(kind: type[Command]) -> str | None:
