@@ -185,3 +185,19 @@ def test_docstring_examples_run(source, desk):
     results = doctest.testmod(import_module(name), optionflags=OPTIONS)
     assert results.failed == 0
     assert results.attempted >= source.read_text(encoding="utf-8").count("    >>> ")
+
+
+def test_whoever_reads_several_pages_in_one_folder_is_never_told_that_an_output_exists():
+    """`elmo embed` replaces nothing, and results alone replace no model: so no two pages may write the same names."""
+    pages = [ROOT / "README.md", ROOT / "docs/first-hour.md", *sorted((ROOT / "docs/how-to").glob("*.md"))]
+    written: dict[str, Path] = {}
+    for page in pages:
+        for language, block in FENCED.findall(page.read_text(encoding="utf-8")):
+            for line in block.replace("\\\n", " ").splitlines() if language == "bash" else ():
+                found = re.search(r"^elmo (?:embed|task train|convert) .*?-o (\S+)", line)
+                name = found[1] if found else "-"
+                is_kept = line.startswith("elmo embed") or "--results-only" in line
+                assert name == "-" or not is_kept or name not in written, (
+                    f"{page} writes {name}, as {written[name]} does"
+                )
+                written.setdefault(name, page)

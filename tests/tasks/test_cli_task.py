@@ -73,6 +73,11 @@ def test_results_alone(desk, capsys):
     assert (config["hidden"], config["num_layers"]) == (4, 1)
     assert [path.name for path in (desk / "run").iterdir()] == ["results.json"]
     assert json.loads((desk / "run/results.json").read_text(encoding="utf-8"))["num_train"] == 1
+    (desk / "run/config.json").write_text("{}", encoding="utf-8")  # as a model has, which results alone would replace
+    assert main(task_train(*more, "--epochs", "1", "-o", "run")) == 1
+    shown = capsys.readouterr()
+    assert "run: expected a new folder or one with results.json alone, found config.json in it" in shown.err
+    assert "epoch" not in shown.err  # told before the work
 
 
 BAD = [

@@ -130,7 +130,7 @@ def train(
     config, training = config or kind.Config(), training or kind.training_config
     report = report or (lambda line: None)
     destination = Path(destination)
-    _check_destination(destination)
+    _check_destination(destination, results_only=results_only)
     place = find_device(device)
     paths = {"train": train, "dev": dev} | ({} if test is None else {"test": test})
     problems = Problems(skips=skip_bad)
@@ -304,12 +304,14 @@ def draw_part(examples: Sequence[Any], share: float, seed: int) -> list[Any]:
     return [examples[place] for place in order[: max(1, round(share * len(order)))]]
 
 
-def _check_destination(destination: Path) -> None:
+def _check_destination(destination: Path, *, results_only: bool) -> None:
     """Say at once what would otherwise be said after all the work."""
     if destination.is_dir():
-        foreign = sorted(entry.name for entry in destination.iterdir() if entry.name not in FILES)
+        own = ("results.json",) if results_only else FILES
+        foreign = sorted(entry.name for entry in destination.iterdir() if entry.name not in own)
         if foreign:
-            raise OutputError(f"{destination}: expected a new folder or a task model's, found {foreign[0]} in it")
+            whose = "one with results.json alone" if results_only else "a task model's"
+            raise OutputError(f"{destination}: expected a new folder or {whose}, found {foreign[0]} in it")
     elif destination.exists():
         raise OutputError(f"{destination}: expected a new folder, found a file; choose another place")
 
