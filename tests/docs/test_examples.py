@@ -37,6 +37,7 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 NEEDS = {
     "docs/first-hour.md": 1,
     "docs/how-to/explorer.md": 1,
+    "docs/how-to/gensim.md": 2,
     "docs/how-to/measure-speed.md": 3,
     "docs/how-to/serve.md": 4,
     "docs/how-to/tasks.md": 1,

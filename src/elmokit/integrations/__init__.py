@@ -1,6 +1,7 @@
 """elmokit where people already work: one file per framework, imported by nobody but its user.
 
 - `sklearn`: a transformer for scikit-learn's pipelines and searches
+- `gensim`: one vector per word, as gensim's KeyedVectors
 - `allennlp`, `simple_elmo`, `elmoformanylangs`: the classes of these libraries with their old signatures, so that an
   old script changes its import line and nothing else; none of the three need be installed
 """
