@@ -15,7 +15,7 @@ from sklearn.exceptions import SkipTestWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
+from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from elmokit import Embedder
 from elmokit.errors import InputError, LayerError, MissingExtra
@@ -83,9 +83,17 @@ CANNOT_APPLY = {
 }
 
 
-@parametrize_with_checks([TransformerOfNumbers()], expected_failed_checks=lambda _: CANNOT_APPLY, xfail_strict=True)
-def test_scikit_learns_checks(estimator, check):
-    check(estimator)
+def list_checks():
+    """What `parametrize_with_checks` gives, which with scikit-learn 1.7, the last for Python 3.10, warns."""
+    for _, check in estimator_checks_generator(TransformerOfNumbers()):
+        name = check.func.__name__
+        marks = [pytest.mark.xfail(reason=CANNOT_APPLY[name], strict=True)] if name in CANNOT_APPLY else []
+        yield pytest.param(check, id=name, marks=marks)
+
+
+@pytest.mark.parametrize("check", list(list_checks()))
+def test_scikit_learns_checks(check):
+    check(TransformerOfNumbers())
 
 
 def test_scikit_learn_knows_that_it_takes_text():
