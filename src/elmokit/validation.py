@@ -155,6 +155,11 @@ def _check_plain(value: Any, hint: type, name: str) -> Any:  # noqa: ANN401
         raise _mismatch(value, hint, name)
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{name} is {value}: expected a finite number")
+    if isinstance(value, str) and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"{name} has half of a surrogate pair, {_show(value)}: expected Unicode text") from None
     return value
 
 

@@ -124,6 +124,7 @@ def test_settings_of_another_kind_are_refused(folder, changes, says):
         ({"labels": "ab"}, "labels is 'ab': expected a list"),
         ({"labels": ["O", 3]}, "labels[1] is 3: expected a string"),
         ({"labels": []}, "labels has 0 entries: expected 1 or more"),
+        ({"labels": ["O", "\ud800"]}, "labels[1] has half of a surrogate pair, '\\ud800': expected Unicode text"),
         ({"labels": ["x"] * 20_000}, "labels has 20,000 entries: expected at most 10,000"),
         ({"labels": ["O", "S-X", "S-Y"]}, "of shape"),
     ],
