@@ -44,7 +44,7 @@ class ElmoTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     Example:
         >>> transformer = ElmoTransformer("en-small", pooling="max")
-        >>> transformer.fit_transform(["She sat by the river bank.", "The bank lent him money."]).shape
+        >>> transformer.fit_transform(["The river bank.", "The bank lent him money."]).shape
         (2, 256)
     """
 
