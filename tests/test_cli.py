@@ -395,7 +395,7 @@ def test_problems_become_one_line_and_an_exit_code(problem, code, expected, monk
 
 
 def test_a_reader_that_goes_away_is_no_error(random_model):
-    command = [*ELMO, "compare", "bank", *[RIVER] * 200, "--model", str(random_model)]
+    command = [*ELMO, "compare", "bank", *[RIVER] * 200, "--model", str(random_model), "--quiet"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout
     assert process.stderr
@@ -408,7 +408,7 @@ def test_a_reader_that_goes_away_is_no_error(random_model):
 def test_the_exit_code_reaches_the_shell(tmp_path):
     program = Path(sys.executable).with_name("elmo")
     command = [str(program)] if program.exists() else ELMO
-    done = subprocess.run([*command, "info", str(tmp_path / "missing")], capture_output=True, text=True)
+    done = subprocess.run([*command, "info", str(tmp_path / "missing"), "--quiet"], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
@@ -421,7 +421,8 @@ def test_the_module_is_the_command():
     ]
     assert shown[0] == shown[1]
     assert shown[0].startswith("elmo ")
-    done = subprocess.run([sys.executable, "-m", "elmokit", "bench", "--runs", "0"], capture_output=True, text=True)
+    command = [sys.executable, "-m", "elmokit", "bench", "--runs", "0", "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (2, "elmo: asked for 0 runs: expected 1 or more\n")
 
 
