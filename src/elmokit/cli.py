@@ -150,6 +150,11 @@ class _Wrapped(io.TextIOBase):
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
+    @property
+    def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Frames are for those whose terminal has them."""
+        return self._stream.encoding
+
     def isatty(self) -> bool:
         """Colours are for those who see them."""
         return self._stream.isatty()
