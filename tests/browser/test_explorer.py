@@ -221,7 +221,7 @@ def test_inside_shows_bytes_filters_formulas_and_a_mix_that_moves(show):
     assert "62" in page.inner_text(".step >> nth=0") and "38 %" in page.inner_text(".step >> nth=2")
     strips = ".step:last-child svg"
     before = page.eval_on_selector(strips, "svg => svg.outerHTML")
-    page.get_by_label("Share of layer 2").focus()
+    page.get_by_label("Weight of layer 2").focus()
     page.keyboard.press("End")
     page.wait_for_function(CHANGED, arg=[strips, before])
     assert "ELMo = 1.00 · (0.00 h₀ + 0.00 h₁ + 1.00 h₂)" in page.inner_text(".formula")
@@ -247,7 +247,7 @@ def test_the_page_computes_as_numpy_does(show):
     centred = points - points.mean(0)
     _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
     assert np.abs(plane["places"]) == pytest.approx(np.abs(centred @ axes[:2].T), abs=1e-2)
-    assert plane["shares"] == pytest.approx((sizes**2 / (sizes**2).sum())[:2], abs=1e-4)
+    assert plane["fractions"] == pytest.approx((sizes**2 / (sizes**2).sum())[:2], abs=1e-4)
     assert len(set(labels[:10])) == 1 and best >= 2
     a, b = points[0], points[20]
     assert cosine == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
@@ -308,3 +308,4 @@ def test_a_server_with_a_token_asks_for_it_once(show, locked):
     page.wrong.clear()  # the browser itself reports the status 401
     page.reload()
     page.wait_for_selector(READY["compare"])
+    assert not page.is_visible("#token")

@@ -97,13 +97,13 @@ export function makeChips(label, names, chosen, choose) {
 }
 
 /**
- * Sliders over the layers, their shares s_j and γ. `state.s` and `state.g` hold them; `changed` is called once a frame.
- * Returns the element, and functions that tell the shares (which sum to 1) and γ.
+ * Sliders over the layers, their weights s_j and γ. `state.s` and `state.g` hold them; `changed` is called once a frame.
+ * Returns the element, and functions that tell the weights (which sum to 1) and γ.
  */
 export function makeMixer(page, numLayers, changed, { withGamma = true } = {}) {
   const equal = Array(numLayers).fill(1 / numLayers);
   const given = (page.state.s ?? "").split(",").map(Number);
-  let shares =
+  let weights =
     given.length === numLayers && given.every((value) => value >= 0 && value <= 1) ? normalise(given) : equal;
   let gamma = Number(page.state.g) > 0 && Number(page.state.g) < 100 ? Number(page.state.g) : 1;
   const own = page.model.mix;
@@ -117,11 +117,11 @@ export function makeMixer(page, numLayers, changed, { withGamma = true } = {}) {
     },
   );
   const each = equal.map((_, j) =>
-    makeRange({ min: 0, max: 1, step: 0.01, label: say("share", { j }) }, (value) => {
-      const others = shares.reduce((sum, share, i) => (i === j ? sum : sum + share), 0);
+    makeRange({ min: 0, max: 1, step: 0.01, label: say("weight", { j }) }, (value) => {
+      const others = weights.reduce((sum, weight, i) => (i === j ? sum : sum + weight), 0);
       take(
-        shares.map((share, i) =>
-          i === j ? value : others ? (share / others) * (1 - value) : (1 - value) / (numLayers - 1),
+        weights.map((weight, i) =>
+          i === j ? value : others ? (weight / others) * (1 - value) : (1 - value) / (numLayers - 1),
         ),
       );
     }),
@@ -132,20 +132,20 @@ export function makeMixer(page, numLayers, changed, { withGamma = true } = {}) {
   });
 
   function take(next) {
-    shares = normalise(next);
+    weights = normalise(next);
     refresh();
   }
   let waiting = 0;
   function refresh() {
-    each.forEach((range, j) => range.set(shares[j]));
+    each.forEach((range, j) => range.set(weights[j]));
     scale.set(gamma);
-    path.set(shares.reduce((sum, share, j) => sum + share * j, 0));
-    const sum = shares.map((share, j) => `${share.toFixed(2)} h${subscript(j)}`).join(" + ");
+    path.set(weights.reduce((sum, weight, j) => sum + weight * j, 0));
+    const sum = weights.map((weight, j) => `${weight.toFixed(2)} h${subscript(j)}`).join(" + ");
     formula.textContent = withGamma ? `ELMo = ${gamma.toFixed(2)} · (${sum})` : sum;
     cancelAnimationFrame(waiting);
     waiting = requestAnimationFrame(() => {
       page.save({
-        s: shares === equal ? null : shares.map((share) => share.toFixed(3)).join(","),
+        s: weights === equal ? null : weights.map((weight) => weight.toFixed(3)).join(","),
         g: gamma === 1 ? null : gamma.toFixed(2),
       });
       changed();
@@ -161,7 +161,7 @@ export function makeMixer(page, numLayers, changed, { withGamma = true } = {}) {
         class: "chip",
         click: () => {
           gamma = 1;
-          shares = equal;
+          weights = equal;
           refresh();
         },
       },
@@ -196,7 +196,7 @@ export function makeMixer(page, numLayers, changed, { withGamma = true } = {}) {
     make("div", { class: "slider-row" }, make("span", { class: "slider-name" }, say("layers")), path.element),
     make(
       "div",
-      { class: "shares" },
+      { class: "weights" },
       each.map((range, j) =>
         make("div", { class: "slider-row" }, make("span", { class: "slider-name" }, `s${subscript(j)}`), range.element),
       ),
@@ -207,7 +207,7 @@ export function makeMixer(page, numLayers, changed, { withGamma = true } = {}) {
     formula,
   );
   refresh();
-  return { element, shares: () => shares, gamma: () => (withGamma ? gamma : 1) };
+  return { element, weights: () => weights, gamma: () => (withGamma ? gamma : 1) };
 }
 
 const normalise = (values) => {

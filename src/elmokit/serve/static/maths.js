@@ -16,11 +16,11 @@ export function cosine(a, b) {
   return lengths ? dot(a, b) / lengths : 0;
 }
 
-/** gamma * sum_j shares[j] * layers[j] (Peters et al. 2018, equation 1). */
-export function mixLayers(layers, shares, gamma = 1) {
+/** gamma * sum_j weights[j] * layers[j] (Peters et al. 2018, equation 1). */
+export function mixLayers(layers, weights, gamma = 1) {
   const mixed = new Float64Array(layers[0].length);
   layers.forEach((layer, j) => {
-    const factor = gamma * shares[j];
+    const factor = gamma * weights[j];
     if (factor) for (let d = 0; d < mixed.length; d++) mixed[d] += factor * layer[d];
   });
   return mixed;
@@ -46,7 +46,7 @@ export function mean(vectors) {
 }
 
 /**
- * Principal components by power iteration: places (n × 2) and the shares of variance they keep.
+ * Principal components by power iteration: places (n × 2) and the fractions of variance they keep.
  * Signs are fixed by `before`, the places of an earlier call, so that a map does not flip while a slider moves.
  */
 export function projectOnPlane(vectors, before = null) {
@@ -55,7 +55,7 @@ export function projectOnPlane(vectors, before = null) {
   const total = rows.reduce((sum, row) => sum + dot(row, row), 0) || 1;
   const random = makeRandom(7);
   const axes = [];
-  const shares = [];
+  const fractions = [];
   for (let component = 0; component < 2; component++) {
     let axis = toUnit(Float64Array.from(centre, () => random() - 0.5));
     let size = 0;
@@ -76,7 +76,7 @@ export function projectOnPlane(vectors, before = null) {
       if (isDone) break;
     }
     axes.push(axis);
-    shares.push(size / total);
+    fractions.push(size / total);
   }
   const places = rows.map((row) => axes.map((axis) => dot(row, axis)));
   for (let component = 0; component < 2; component++) {
@@ -84,7 +84,7 @@ export function projectOnPlane(vectors, before = null) {
     const agreement = places.reduce((sum, place, i) => sum + place[component] * (reference[i]?.[component] ?? 0), 0);
     if (agreement < 0) for (const place of places) place[component] *= -1;
   }
-  return { places, shares };
+  return { places, fractions };
 }
 
 /** k-means of directions: the number of each vector's cluster. Clusters are numbered by their first member. */

@@ -134,7 +134,7 @@ export function openCompare(root, page) {
   }
 
   function vectors() {
-    return found.layers.map((layers) => mixLayers(layers, mixer.shares(), mixer.gamma()));
+    return found.layers.map((layers) => mixLayers(layers, mixer.weights(), mixer.gamma()));
   }
 
   function drawMap() {
@@ -163,7 +163,7 @@ export function openCompare(root, page) {
     pairs.sort((a, b) => b.value - a.value);
     const name = ({ i, j, value }) =>
       `${found.uses[i].label} ${say("and")} ${found.uses[j].label} (${value.toFixed(2)})`;
-    const isSpelling = mixer.shares()[0] > 0.999;
+    const isSpelling = mixer.weights()[0] > 0.999;
     const lines = isSpelling
       ? [say("layerZeroSame")]
       : [`${say("mostAlike")}: ${name(pairs[0])}. ${say("leastAlike")}: ${name(pairs.at(-1))}.`];

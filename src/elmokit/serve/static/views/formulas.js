@@ -72,6 +72,6 @@ const FORMULAS = {
   ),
   mix: wrap(
     row(sub(bold("ELMo"), i("k")), o("="), i("γ"), sub(o("∑"), i("j")), sub(i("s"), i("j")), sub(bold("h"), kj)),
-    "the ELMo vector is gamma times the sum of all layers by their shares",
+    "the ELMo vector is gamma times the sum of all layers by their weights",
   ),
 };

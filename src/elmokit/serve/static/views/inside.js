@@ -126,7 +126,7 @@ export function openInside(root, page) {
 
   function drawLayers() {
     if (found)
-      layersFigure.replaceChildren(drawStrips(found.words[at].layers, mixer.shares(), mixer.gamma(), roomOf()));
+      layersFigure.replaceChildren(drawStrips(found.words[at].layers, mixer.weights(), mixer.gamma(), roomOf()));
   }
 
   function picture() {
@@ -136,7 +136,7 @@ export function openInside(root, page) {
       drawFilters(found.trace, WIDE),
       drawWidths(found.trace, WIDE),
       drawDirections(found.words, at, WIDE),
-      drawStrips(found.words[at].layers, mixer.shares(), mixer.gamma(), WIDE),
+      drawStrips(found.words[at].layers, mixer.weights(), mixer.gamma(), WIDE),
     ];
     const titles = ["stepBytes", "stepFilters", "stepHighway", "stepDirections", "stepLayers"];
     const width = 40 + Math.max(...parts.map((part) => part.viewBox.baseVal.width));
@@ -156,7 +156,7 @@ export function openInside(root, page) {
   function table() {
     if (!found) return null;
     const { trace, words } = found;
-    const mixed = mixLayers(words[at].layers, mixer.shares(), mixer.gamma());
+    const mixed = mixLayers(words[at].layers, mixer.weights(), mixer.gamma());
     return [
       ["step", "what", "value", "place", "width"],
       ...trace.symbols.map((symbol, i) => ["symbol", symbol.marker || symbol.text || symbol.hex, symbol.id, i, 1]),
@@ -373,14 +373,14 @@ function drawDirections(words, at, room) {
   }
 }
 
-function drawStrips(layers, shares, gamma, room) {
-  const mixed = mixLayers(layers, shares, gamma);
+function drawStrips(layers, weights, gamma, room) {
+  const mixed = mixLayers(layers, weights, gamma);
   const rows = [
     ...layers.map((layer, j) => [
       `h${"₀₁₂₃₄₅₆₇₈₉"[j] ?? j}`,
       layer,
-      `s = ${shares[j].toFixed(2)}`,
-      0.25 + 0.75 * shares[j],
+      `s = ${weights[j].toFixed(2)}`,
+      0.25 + 0.75 * weights[j],
     ]),
     ["ELMo", mixed, `γ = ${gamma.toFixed(2)}`, 1],
   ];

@@ -147,7 +147,7 @@ export function openNeighbours(root, page) {
       text: content === first.text ? null : content,
       at: content === first.text && at === first.at ? null : at,
     });
-    const target = toUnit(mixLayers(chosen.layers, mixer.shares()));
+    const target = toUnit(mixLayers(chosen.layers, mixer.weights()));
     nearest = words
       .flat()
       .filter(
@@ -156,7 +156,7 @@ export function openNeighbours(root, page) {
           /[\p{L}\p{N}]/u.test(word.text) &&
           !(isOther && word.text.toLowerCase() === chosen.text.toLowerCase()),
       )
-      .map((word) => ({ word, cosine: dot(target, toUnit(mixLayers(word.layers, mixer.shares()))) }))
+      .map((word) => ({ word, cosine: dot(target, toUnit(mixLayers(word.layers, mixer.weights()))) }))
       .sort((a, b) => b.cosine - a.cosine)
       .slice(0, SHOWN);
     const [before, middle, after] = cutAround(chosen.words, chosen.inSentence, chosen.inSentence + 1);

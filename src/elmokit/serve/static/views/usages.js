@@ -182,7 +182,7 @@ export function openUsages(root, page) {
       if (uses.length) readOut(0);
       return;
     }
-    const vectors = uses.map((use) => mixLayers(use.layers, mixer.shares()));
+    const vectors = uses.map((use) => mixLayers(use.layers, mixer.weights()));
     const units = vectors.map(toUnit);
     const plane = projectOnPlane(units, places);
     places = plane.places;
@@ -206,7 +206,7 @@ export function openUsages(root, page) {
     const reach = [0, 1].map((c) => Math.max(...plane.places.map((place) => Math.abs(place[c]))) || 1);
     const scale = Math.min((width / 2 - EDGE) / reach[0], (height / 2 - EDGE) / reach[1]);
     const at = ([x, y]) => [width / 2 + x * scale, height / 2 - y * scale];
-    const share = (c) => say("component", { number: c + 1, share: (100 * plane.shares[c]).toFixed(0) });
+    const axis = (c) => say("component", { number: c + 1, percent: (100 * plane.fractions[c]).toFixed(0) });
     const svg = drawing(
       width,
       height,
@@ -225,8 +225,8 @@ export function openUsages(root, page) {
         stroke: colour("grid"),
         fill: "none",
       }),
-      text(width - 14, height - 12, share(0), { size: 11.5, anchor: "end", fill: colour("quiet") }),
-      text(14, 22, share(1), { size: 11.5, fill: colour("quiet") }),
+      text(width - 14, height - 12, axis(0), { size: 11.5, anchor: "end", fill: colour("quiet") }),
+      text(14, 22, axis(1), { size: 11.5, fill: colour("quiet") }),
     );
     if (b !== null) svg.append(...drawArrow(at));
     uses.forEach((use, i) => {
