@@ -16,6 +16,7 @@ import tyro
 
 from elmokit.commands.base import DEFAULT_MODEL, Computation, Device, Precision
 from elmokit.errors import InputError, MissingExtra
+from elmokit.serve.settings import Limits
 
 __all__ = ["Serve"]
 
@@ -51,23 +52,23 @@ class Serve(Computation):
     """A file whose first line every client must send as a bearer token."""
     precision: Precision = "float32"
     device: Device = None
-    request_bytes: Annotated[int, tyro.conf.arg(metavar="N")] = 2_000_000
+    request_bytes: Annotated[int, tyro.conf.arg(metavar="N")] = Limits.request_bytes
     """Bytes of a request at most."""
-    texts: Annotated[int, tyro.conf.arg(metavar="N")] = 1_000
+    texts: Annotated[int, tyro.conf.arg(metavar="N")] = Limits.texts
     """Texts in a request at most."""
-    text_words: Annotated[int, tyro.conf.arg(metavar="N")] = 5_000
+    text_words: Annotated[int, tyro.conf.arg(metavar="N")] = Limits.text_words
     """Words of a text at most."""
-    request_words: Annotated[int, tyro.conf.arg(metavar="N")] = 20_000
+    request_words: Annotated[int, tyro.conf.arg(metavar="N")] = Limits.request_words
     """Words of a request at most."""
-    batch_words: Annotated[int, tyro.conf.arg(metavar="N")] = 2_048
+    batch_words: Annotated[int, tyro.conf.arg(metavar="N")] = Limits.batch_words
     """Words that a model reads at once."""
-    queued_words: Annotated[int, tyro.conf.arg(metavar="N")] = 200_000
+    queued_words: Annotated[int, tyro.conf.arg(metavar="N")] = Limits.queued_words
     """Words that may wait for a model; a request beyond them is refused at once."""
-    concurrent_requests: Annotated[int, tyro.conf.arg(metavar="N")] = 512
+    concurrent_requests: Annotated[int, tyro.conf.arg(metavar="N")] = Limits.concurrent_requests
     """Requests under way at most; one more is refused at once."""
-    body_seconds: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 10.0
+    body_seconds: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = Limits.body_seconds
     """Time in which a request must have arrived."""
-    answer_seconds: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 60.0
+    answer_seconds: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = Limits.answer_seconds
     """Time in which an answer must be ready."""
 
     def run(self) -> None:
@@ -91,7 +92,6 @@ class Serve(Computation):
         from elmokit.serve.app import build_app, run_server
         from elmokit.serve.metrics import Metrics
         from elmokit.serve.models import Shelf, open_model, open_task
-        from elmokit.serve.settings import Limits
 
         limits = Limits(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Limits)})
         with _open_door(self.host, self.port) as door:

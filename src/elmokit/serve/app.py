@@ -35,7 +35,6 @@ from elmokit.waits import WAITS
 __all__ = ["build_app", "run_server"]
 
 STATIC = Path(__file__).parent / "static"
-LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 OPEN_PATHS = {"/", "/health"}
 FRESH = {"cache-control": "no-cache"}  # browsers ask whether a file has changed: scripts of two versions would not fit
 ERRORS: dict[int | str, dict[str, Any]] = {

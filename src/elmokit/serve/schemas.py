@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
+from elmokit.serve.errors import ErrorType
+
 __all__ = [
     "CompareRequest",
     "EmbedAllRequest",
@@ -124,4 +126,4 @@ class ErrorAnswer(BaseModel):
     """Why a request was not answered."""
 
     error: str
-    error_type: Literal["Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty"]
+    error_type: ErrorType
