@@ -1,0 +1,101 @@
+"""`nox -s NAME`: each integration's tests in an environment of its own, with its framework's versions.
+
+    pip install nox
+    nox --list
+    nox -s transformers4 transformers5
+
+`make test` runs in one environment, without most frameworks: some of them exclude each other, and all of them together
+are gigabytes. Here each has its own. torch comes first and pinned, as in the Makefile, then the framework, then the
+tests; versions are those of constraints.txt, but for the names that a session frees because its framework excludes
+them. A new integration is a function below: one call of `install`, one of `test`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+TORCH = "torch==2.13.0"
+
+nox.options.default_venv_backend = "venv"
+nox.options.reuse_existing_virtualenvs = True
+
+
+@nox.session
+def transformers4(session: nox.Session) -> None:
+    """The adapter with the last transformers before 5, which needs a huggingface_hub before 1."""
+    install(
+        session,
+        ".[transformers]",
+        "transformers==4.57.*",
+        "accelerate",
+        frees=["accelerate", "huggingface_hub", "tokenizers", "transformers"],
+    )
+    test(session, "tests/integrations/test_transformers.py", "tests/probe/test_extras.py")
+
+
+@nox.session
+def transformers5(session: nox.Session) -> None:
+    """The adapter with transformers 5."""
+    install(session, ".[transformers]", "accelerate")
+    test(session, "tests/integrations/test_transformers.py", "tests/probe/test_extras.py")
+
+
+@nox.session
+def sentence_transformers(session: nox.Session) -> None:
+    """The adapter under sentence-transformers and MTEB."""
+    install(session, ".[transformers]", "sentence-transformers", "mteb", "accelerate", "datasets")
+    test(session, "tests/integrations/test_sentence_transformers.py")
+
+
+@nox.session
+def sklearn(session: nox.Session) -> None:
+    """The scikit-learn transformer."""
+    install(session, ".[sklearn]")
+    test(session, "tests/integrations/test_sklearn.py")
+
+
+@nox.session
+def gensim(session: nox.Session) -> None:
+    """KeyedVectors of gensim."""
+    install(session, ".[gensim]")
+    test(session, "tests/integrations/test_gensim.py")
+
+
+def install(session: nox.Session, *requirements: str, frees: list[str] | None = None) -> None:
+    """Install torch, then elmokit with these requirements and pytest.
+
+    Arguments:
+        session: of nox.
+        requirements: what pip is given, say `".[sklearn]"`.
+        frees: names that are not held to constraints.txt.
+    """
+    constraints = _write_constraints(session, frees or [])
+    session.install("-c", constraints, TORCH)
+    session.install("-c", constraints, TORCH, "-e", requirements[0], *requirements[1:], "pytest", "hypothesis")
+
+
+def test(session: nox.Session, *paths: str) -> None:
+    """Run these tests, after a line with the versions that matter; what follows `--` on nox's line is for pytest."""
+    names = "torch|numpy|transformers|huggingface|sentence|mteb|scikit|gensim|spacy|flair|ray|onnx"
+    code = (
+        "import importlib.metadata as m, re;"
+        "print(*sorted({f'{d.name}=={d.version}' for d in m.distributions() if re.match(r'" + names + "', d.name)}))"
+    )
+    session.run("python", "-c", code)
+    session.run("pytest", "-q", *paths, *session.posargs, env={"OMP_NUM_THREADS": "1"})
+
+
+def _write_constraints(session: nox.Session, frees: list[str]) -> str:
+    """The path of constraints.txt, or of a copy without the freed names."""
+    given = ROOT / "constraints.txt"
+    if not frees:
+        return str(given)
+    freed = re.compile(rf"(?i)({'|'.join(frees)})==")
+    lines = [line for line in given.read_text(encoding="utf-8").splitlines(keepends=True) if not freed.match(line)]
+    path = Path(session.create_tmp()) / "constraints.txt"
+    path.write_text("".join(lines), encoding="utf-8")
+    return str(path)
