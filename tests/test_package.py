@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import elmokit
+from elmokit.errors import MissingExtra
 
 ROOT = Path(__file__).parents[1]
 MODULES = sorted(
@@ -65,7 +66,10 @@ def test_an_unknown_name_is_an_attribute_error():
 
 @pytest.mark.parametrize("module", MODULES)
 def test_every_module_declares_its_names(module):
-    loaded = import_module(module)
+    try:
+        loaded = import_module(module)
+    except MissingExtra as problem:  # tested where it is installed: noxfile.py
+        pytest.skip(str(problem))
     assert loaded.__doc__
     for name in loaded.__all__:
         assert hasattr(loaded, name)
@@ -77,7 +81,8 @@ def test_only_gpu_kernels_need_what_windows_and_macos_lack():
         f"sys.modules.update(dict.fromkeys({NOT_EVERYWHERE!r}))\n"
         f"for module in {MODULES!r}:\n"
         "    try: importlib.import_module(module)\n"
-        "    except ImportError as problem: print(module, problem.name)\n"
+        "    except ImportError as problem:\n"
+        "        if type(problem).__name__ != 'MissingExtra': print(module, problem.name)\n"
     )
     missing = dict(line.split() for line in in_a_fresh_python(code).splitlines())
     assert set(missing.values()) == {"triton"}
