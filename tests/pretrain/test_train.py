@@ -128,6 +128,25 @@ def test_stopping_and_going_on_changes_no_loss(texts, tiny, tmp_path, losses):
     assert losses(tmp_path / "stopped") == losses(tmp_path / "whole")
 
 
+def test_a_sampled_softmax_gives_way_to_the_full_one(texts, tiny, tmp_path, losses, capsys):
+    switching = tiny(output="sampled", num_negatives=8, full_after=0.5)
+    runs = {
+        "whole": (switching, None),
+        "stopped": (switching, 0),
+        "sampled": (tiny(output="sampled", num_negatives=8), None),
+    }
+    for name, (config, minutes) in runs.items():
+        while train([texts[0]], tmp_path / name, config, tokenised=True, workers=1, minutes=minutes) is None:
+            pass  # one step per call
+    assert capsys.readouterr().out.count("softmax     full from here on") >= 2
+    whole, stopped, sampled = (losses(tmp_path / name) for name in runs)
+    assert stopped == whole
+    before, after = ([line["tokens"] > 2_000 for line in run].index(True) for run in (whole, sampled))
+    assert whole[: before - 1] == sampled[: after - 1] and before > 3
+    # Eight negatives leave fewer words to be wrong about than all words do.
+    assert min(line["loss"] for line in whole[before + 1 :]) > max(line["loss"] for line in sampled[after + 1 :])
+
+
 def test_a_run_goes_on_with_its_settings_and_its_text(texts, tiny, tmp_path, losses):
     text, held_out = texts
     options = {"tokenised": True, "workers": 1, "minutes": 0}
@@ -356,13 +375,19 @@ def test_the_recipe_of_bilm_tf_has_its_constants():
     assert (config.num_negatives, config.sampler, config.vocabulary_size) == (8192, "log_uniform", 793_471)
 
 
-def test_muon_moves_the_gates_of_every_size_by_as_much():
-    sizes = {name: recipe_named(name).model.lstm.cell_dim for name in ("small", "medium", "original")}
-    rates = {name: recipe_named(name).muon_learning_rate for name in sizes}
-    assert rates["small"] == 2.5e-3 and rates["original"] == 1.25e-3
+def test_muon_moves_the_gates_of_medium_as_much_as_those_of_small():
+    configs = [recipe_named(name) for name in ("small", "medium")]
+    assert configs[0].muon_learning_rate == 2.5e-3
     # The spectral norm of an update is 0.2 √columns × rate; that of `small` is known to work.
-    norms = [0.2 * math.sqrt(sizes[name]) * rates[name] for name in sizes]
-    assert norms == pytest.approx([0.016] * 3)
+    norms = [0.2 * math.sqrt(config.model.lstm.cell_dim) * config.muon_learning_rate for config in configs]
+    assert norms == pytest.approx([0.016] * 2)
+
+
+def test_the_recipe_of_the_original_size_ends_with_a_full_softmax_and_rates_of_zero():
+    config = recipe_named("original")
+    assert config.model.lstm == dataclasses.replace(ElmoConfig.original().lstm, cell_clip=None, projection_clip=None)
+    assert (config.output, config.vocabulary_size) == ("sampled", 108_000) and 0 < config.full_after < 1
+    assert config.rate(config.tokens) == pytest.approx(0.001) and config.rate(config.tokens // 2) < 0.6
 
 
 def test_the_rate_rises_holds_and_falls():

@@ -76,6 +76,7 @@ class Stepper(ABC):
         seed: of the run, from which dropout is drawn together with the number of the step.
 
     Attributes:
+        sampler: set to `None` between two batches, it makes the softmax full from then on.
         loss_sums_2: the loss of each direction, in nats, summed until somebody sets it to 0.
     """
 
@@ -208,8 +209,8 @@ class GraphStepper(Stepper):
     ) -> None:
         super().__init__(network, sampler=sampler, seed=seed)
         self.layout = layout
-        self._seen: set[tuple[int, int]] = set()
-        self._graphs: dict[tuple[int, int], _Recording] = {}
+        self._seen: set[tuple[int, int, bool]] = set()
+        self._graphs: dict[tuple[int, int, bool], _Recording] = {}
         self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
         for parameter in network.parameters():
             parameter.grad = torch.zeros_like(parameter)  # recorded steps write to these, so they stay where they are
@@ -231,7 +232,7 @@ class GraphStepper(Stepper):
     def step(self, prepared: Prepared) -> None:
         """Play the recorded step of this shape back; record it at its second batch."""
         batch, arrays, memory = prepared.batch, prepared.arrays, prepared.memory
-        shape = (len(batch.batch_sizes), batch.num_rows)
+        shape = (len(batch.batch_sizes), batch.num_rows, bool(prepared.negatives))
         if arrays is None or memory is None or shape not in self._seen:
             self._seen.add(shape)
             inputs, negatives, seed = self._inputs(batch, prepared)

@@ -219,6 +219,8 @@ class _Training:
             sizes = {"tokens_per_batch": at_once, "widest_filter": config.widest_filter}
             self.held_out = SentenceReader(held_out, scheme, **sizes, rank=place.rank, world=place.world)
         self.step, self.tokens = 0, 0
+        self._move: Callable[[float], Any] = self.optimiser.step
+        self._record_at = RECORD_AFTER
         self.evaluations: list[dict[str, float]] = []
         self._has_told_speed = False
 
@@ -294,34 +296,53 @@ class _Training:
 
     def run(self, deadline: float | None = None) -> bool:
         """Train until all words are seen, or the deadline (of `time.monotonic`); says whether it was the former."""
-        config, first_step = self.config, self.step
+        self._record_at = self.step + RECORD_AFTER
+        self.meter.restart_clock()
+        with self._show_progress() as bar, _short_turns(self.place):
+            while self.tokens < self.config.tokens:
+                end = self._choose_output()
+                with self._prefetch() as batches:
+                    if not self._run_until(end, batches, bar, deadline):
+                        return False
+        return True
+
+    def _run_until(self, end: int, batches: Prefetcher[Prepared], bar: tqdm, deadline: float | None) -> bool:
+        """Train until so many words are seen, or the deadline; says whether it was the former."""
+        config = self.config
         every = {"log": config.log_every, "evaluate": config.evaluate_every, "save": config.checkpoint_every}
         can_record = isinstance(self.stepper, GraphStepper) and config.optimiser != "adagrad"  # torch cannot
-        move: Callable[[float], Any] = self.optimiser.step
-        self.meter.restart_clock()
-        with self._show_progress() as bar, _short_turns(self.place), self._prefetch() as batches:
-            while self.tokens < config.tokens:
-                prepared, before = next(batches), self.tokens
-                words = prepared.batch.global_tokens
-                self.step, self.tokens = self.step + 1, self.tokens + words
-                self.stepper.zero_grad()
-                self.stepper.step(prepared)
-                if can_record and self.step == first_step + RECORD_AFTER:
-                    move = self.optimiser.record()
-                move(self._rate())
-                self.meter.count(words)
-                bar.update(words)
-                is_last, is_late = self.tokens >= config.tokens, self._is_late(deadline)
-                due = {name for name, often in every.items() if is_last or before // often < self.tokens // often}
-                if "log" in due:
-                    self._log(bar)
-                if "evaluate" in due:
-                    self._evaluate()
-                if "save" in due or is_late:
-                    self._save(batches.state_dict())
-                if is_late and not is_last:
-                    return False
+        while self.tokens < end:
+            prepared, before = next(batches), self.tokens
+            words = prepared.batch.global_tokens
+            self.step, self.tokens = self.step + 1, self.tokens + words
+            self.stepper.zero_grad()
+            self.stepper.step(prepared)
+            if can_record and self.step == self._record_at:
+                self._move = self.optimiser.record()
+            self._move(self._rate())
+            self.meter.count(words)
+            bar.update(words)
+            is_last, is_late = self.tokens >= config.tokens, self._is_late(deadline)
+            due = {name for name, often in every.items() if is_last or before // often < self.tokens // often}
+            if "log" in due or self.tokens >= end:  # what follows is another softmax, whose losses do not compare
+                self._log(bar)
+            if "evaluate" in due:
+                self._evaluate()
+            if "save" in due or is_late:
+                self._save(batches.state_dict())
+            if is_late and not is_last:
+                return False
         return True
+
+    def _choose_output(self) -> int:
+        """Sample the softmax, or make it full from here on; gives the number of words after which that changes."""
+        switch = round(self.config.full_after * self.config.tokens)
+        if self.config.output == "sampled" and self.tokens < switch:
+            return switch
+        if self.stepper.sampler is not None:
+            self.place.say(f"softmax     full from here on ({self.tokens:,} words)")
+        self.stepper.sampler = None
+        return self.config.tokens
 
     def facts(self) -> dict[str, str]:
         """What is known about the model, for its card."""
@@ -371,7 +392,7 @@ class _Training:
             self.place.say(f"speed       {speed:,} words/s: about {tqdm.format_interval(left / max(1, speed))} to go")
             self._has_told_speed = True
         text = f"loss {values['loss']:.3f}"
-        if self.config.output != "sampled":  # a sampled loss is of fewer words, so it says nothing of perplexity
+        if self.stepper.sampler is None:  # a sampled loss is of fewer words, so it says nothing of perplexity
             text += f", perplexity {to_perplexity(values['loss']):.1f}"
         if self.evaluations:
             text += f", held-out perplexity {self.evaluations[-1]['mean']:.1f}"
