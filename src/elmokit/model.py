@@ -30,7 +30,7 @@ from elmokit.nn.bilm import BiLM, BilmState
 from elmokit.nn.packing import NUM_BOUNDARIES, BoundedText, add_boundaries
 from elmokit.nn.scalar_mix import ScalarMix
 from elmokit.nn.word_encoder import WordEncoder, find_distinct_rows
-from elmokit.text.characters import ByteScheme, make_scheme
+from elmokit.text.characters import ByteScheme, Scheme, make_scheme
 
 __all__ = ["CANONICAL_SENTENCES", "Elmo", "ElmoOutput", "word_ids"]
 
@@ -80,6 +80,7 @@ class Elmo(nn.Module):
         alphabet: the symbols of a Unicode-character model.
         vocabulary: the words of a word-input model; without one its words are row numbers.
         swaps_markers: whether words start with the end-of-word symbol, as in ELMoForManyLangs.
+        scheme: what numbers the words; made of the config, the alphabet and the vocabulary if not given.
         num_mixes: independent mixes of the same layers, say one for the input and one for the output of your model.
         dropout: applied to each mix while training.
         requires_grad: whether the biLM itself learns; the mixes always do.
@@ -100,6 +101,7 @@ class Elmo(nn.Module):
         alphabet: Sequence[str] | None = None,
         vocabulary: Sequence[str] | None = None,
         swaps_markers: bool = False,
+        scheme: Scheme | None = None,
         num_mixes: int = 1,
         dropout: float = 0.5,
         requires_grad: bool = False,
@@ -111,7 +113,7 @@ class Elmo(nn.Module):
         self.alphabet = None if alphabet is None else list(alphabet)
         self.vocabulary = None if vocabulary is None else list(vocabulary)
         self.swaps_markers = swaps_markers
-        self.scheme = make_scheme(config, alphabet, vocabulary, swaps_markers=swaps_markers)
+        self.scheme = scheme or make_scheme(config, alphabet, vocabulary, swaps_markers=swaps_markers)
         self.keep_boundaries = keep_boundaries
         self.encoder = WordEncoder(config)
         self.bilm = BiLM(config.lstm)

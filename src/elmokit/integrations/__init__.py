@@ -1,5 +1,6 @@
 """elmokit where people already work: one file per framework, imported by nobody but its user.
 
+- `transformers`: Hugging Face's Auto classes, pipelines and Trainer; sentence-transformers and MTEB on top of them
 - `sklearn`: a transformer for scikit-learn's pipelines and searches
 - `gensim`: one vector per word, as gensim's KeyedVectors
 - `allennlp`, `simple_elmo`, `elmoformanylangs`: the classes of these libraries with their old signatures, so that an
