@@ -65,9 +65,9 @@ class TestOurs:
         fresh = ours.Model({"model": str(folder)})
         for model, left in ((known, 2), (fresh, 0)):
             model.forget()
-            assert len(model.embedder._encoder.cache) == left
+            assert len(model.embedder.encoder.cache) == left
             model.embed(SENTENCES)
-            assert len(model.embedder._encoder.cache) > 2
+            assert len(model.embedder.encoder.cache) > 2
 
     def test_vectors_carry_their_state(self, folder, tmp_path):
         server = Server(ours)

@@ -16,6 +16,7 @@ from elmokit.embed.parts import PartialFolder
 from elmokit.errors import InputError, LayerError, OutputError
 from elmokit.model import Elmo
 from elmokit.nn.word_encoder import WordEncoder
+from elmokit.reading.encoder import TextEncoder
 
 SUFFIXES = [".parquet", ".hdf5", ".npy", ".jsonl"]
 LINES = [f"line {number} has {'many ' * (number % 7)}words ." if number % 5 else "" for number in range(30)]
@@ -154,8 +155,8 @@ def test_a_job_is_not_resumed_with_other_settings(text, tmp_path, elmo, die_at, 
 def test_a_job_of_an_older_version_is_refused_with_advice(text, tmp_path, elmo, die_at):
     half_done(text, tmp_path / "out.npy", elmo, die_at)
     manifest = tmp_path / "out.npy.partial" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"job_version": 4', '"job_version": 3'))
-    with pytest.raises(InputError, match="job_version was 3, now 4.*start again with --overwrite"):
+    manifest.write_text(manifest.read_text().replace('"job_version": 5', '"job_version": 4'))
+    with pytest.raises(InputError, match="job_version was 4, now 5.*start again with --overwrite"):
         run(text, tmp_path / "out.npy", elmo, resume=True)
 
 
@@ -392,11 +393,12 @@ def test_wrong_choices_are_refused_before_anything_is_written(text, tmp_path, el
 
 def test_words_whose_bits_depend_on_their_company_are_not_carried_over_segments(text, tmp_path, elmo, monkeypatch):
     run(text, tmp_path / "out.npy", elmo, dtype="float32")
-    cleared = []
+    encoded, encode = [], TextEncoder._encode_words
     monkeypatch.setattr(WordEncoder, "is_batch_invariant", property(lambda encoder: False))
-    monkeypatch.setattr(Embedder, "clear_cache", lambda embedder: cleared.append(embedder))
+    monkeypatch.setattr(TextEncoder, "_encode_words", lambda self, words: encoded.append(words) or encode(self, words))
     report = run(text, tmp_path / "again.npy", elmo, dtype="float32")
-    assert len(cleared) == report.num_segments
+    assert len(encoded) == report.num_segments
+    assert all("words" in words for words in encoded), "every segment encodes all its words"
     np.testing.assert_allclose(np.load(tmp_path / "again.npy"), np.load(tmp_path / "out.npy"), atol=1e-6)
 
 

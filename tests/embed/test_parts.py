@@ -1,11 +1,12 @@
 import os
 import resource
+import zlib
 
 import numpy as np
 import pytest
 
 from elmokit.embed import parts as parts_module
-from elmokit.embed.parts import Part, PartialFolder, pack_strings
+from elmokit.embed.parts import EncodedRows, Part, PartialFolder, pack_strings
 from elmokit.errors import CheckpointError
 
 ARRAYS = {
@@ -30,8 +31,9 @@ def test_a_part_reads_back_what_was_written(folder):
     assert part.header["num_rows"] == 2
     assert "vectors" in part and "hidden" not in part
     rows = list(part.rows())
-    assert [row[:3] for row in rows] == [(4, "héllo wörld", ["héllo", "wörld"]), (5, "", [])]
-    assert rows[0][3].tolist() == [[0, 1, 2], [3, 4, 5]] and rows[1][3].shape == (0, 3)
+    assert [row[:2] for row in rows] == [(4, ["héllo", "wörld"]), (5, [])]
+    assert part.strings("texts") == ["héllo wörld", ""]
+    assert rows[0][2].tolist() == [[0, 1, 2], [3, 4, 5]] and rows[1][2].shape == (0, 3)
     assert part.array("vectors").dtype == np.float16
 
 
@@ -111,3 +113,48 @@ def test_a_part_is_mapped_not_loaded(folder):
     folder.add(0, {}, {"vectors": np.zeros((1000, 1000), np.float32)})
     vectors = Part(folder.path / "part-00000000.safetensors").array("vectors")
     assert not vectors.flags.owndata and not vectors.flags.writeable
+
+
+@pytest.fixture
+def growing(tmp_path):
+    folder = PartialFolder(tmp_path / "out.parquet", beginning=b"PAR1")
+    folder.start({"settings": {}})
+    return folder
+
+
+def rows_of(*pieces):
+    return EncodedRows(pieces, zlib.crc32(b"".join(pieces)))
+
+
+def test_an_output_grows_part_by_part(growing, tmp_path):
+    growing.add(0, {}, {"numbers": np.arange(3)}, rows_of(b"one ", b"two "))
+    growing.add(1, {}, {"numbers": np.arange(3)}, rows_of(b"three "))
+    assert growing.growing.read_bytes() == b"PAR1one two three "
+    assert [part.array("extent").tolist()[:2] for part in growing.parts()] == [[4, 12], [12, 18]]
+    for part in growing.parts():
+        assert part.has_grown
+        part.verify()
+    growing.end_growing(b"end")
+    growing.finish(["out.parquet"])
+    assert [path.name for path in tmp_path.iterdir()] == ["out.parquet"]
+    assert (tmp_path / "out.parquet").read_bytes() == b"PAR1one two three end"
+
+
+def test_a_later_run_overwrites_what_no_part_knows(growing, tmp_path):
+    growing.add(0, {}, {}, rows_of(b"one "))
+    with growing.growing.open("ab") as file:
+        file.write(b"half of a longer part")
+    later = PartialFolder(tmp_path / "out.parquet", beginning=b"PAR1")
+    later.add(1, {}, {}, rows_of(b"two "))
+    assert growing.growing.read_bytes() == b"PAR1one two "
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-2], lambda data: data[:-1] + b"?", lambda data: b""])
+def test_rows_that_are_not_those_of_their_part_are_damage(growing, damage):
+    growing.add(0, {}, {}, rows_of(b"one "))
+    growing.growing.write_bytes(damage(growing.growing.read_bytes()))
+    with pytest.raises(CheckpointError, match="its rows in the file growing are not those that were written"):
+        growing.parts()[0].verify()
+    growing.growing.unlink()
+    with pytest.raises(CheckpointError, match="No such file"):
+        growing.parts()[0].verify()

@@ -56,7 +56,7 @@ def test_a_copy_embeds_the_same(elmo, how, state):
     other = COPIES[how](embedder)
     assert (other.state, other.cache_words, other.source) == (state, 7, "somewhere")
     assert (other.device, other.precision) == (embedder.device, embedder.precision)
-    assert other._encoder.elmo is other.elmo
+    assert other.encoder.elmo is other.elmo
     assert_equal(other.embed(SENTENCES, layers="all"), embedder.embed(SENTENCES, layers="all"))
     assert len(other.embed(["do n't don't"])[0]) == 3  # the segmenter came along
 

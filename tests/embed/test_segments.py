@@ -2,19 +2,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elmokit.embed import segments as segments_module
+from elmokit.embed.rows import RowSplitter
 from elmokit.embed.segments import Cutter
 from elmokit.errors import InputError
 from elmokit.text.characters import ByteScheme
 from elmokit.text.files import Line
 from elmokit.text.segmenters import RuleSegmenter
 
+RULES = RuleSegmenter()
+
 
 def lines_of(*texts):
     return [Line(number, f"in.txt:{number + 1}", text.encode()) for number, text in enumerate(texts)]
 
 
-def cut(*texts, **options):
-    return list(Cutter(ByteScheme(), **{"segmenter": RuleSegmenter(), **options}).segments(lines_of(*texts)))
+def cut(*texts, segmenter=RULES, segment_words=2**15, rows_per_batch=1, workers=1, **options):
+    splitter = RowSplitter(ByteScheme(), segmenter, keeps_texts=True, **options)
+    cutter = Cutter(splitter, segment_words, rows_per_batch=rows_per_batch, workers=workers)
+    return list(cutter.segments(lines_of(*texts)))
+
+
+def facts(segment):
+    return segment.header(), segment.lines_R.tolist(), list(segment.rows()), segment.words, segment.texts
 
 
 @settings(deadline=None, max_examples=30)
@@ -25,13 +35,13 @@ def test_no_line_is_lost_and_borders_depend_on_the_lines_before_alone(counts, se
     texts = ["word " * count for count in counts]
     options = {"segment_words": segment_words, "rows_per_batch": rows_per_batch}
     segments = cut(*texts, **options)
-    assert [row.line for segment in segments for row in segment.rows] == list(range(len(counts)))
-    assert [len(row.words) for segment in segments for row in segment.rows] == counts
-    assert all(len(segment.rows) % rows_per_batch == 0 for segment in segments[:-1])
+    assert [line for segment in segments for line in segment.lines_R] == list(range(len(counts)))
+    assert [len(words) for segment in segments for words in segment.rows()] == counts
+    assert all(len(segment.lines_R) % rows_per_batch == 0 for segment in segments[:-1])
     assert not any(segment.ended for segment in segments[:-1])
     longer = cut(*texts, *["more words"] * 5, **options)
     finished = [segment for segment in segments if not segment.ended]
-    assert longer[: len(finished)] == finished
+    assert list(map(facts, longer[: len(finished)])) == list(map(facts, finished))
 
 
 def test_a_segment_of_blank_lines_ends_too():
@@ -41,15 +51,15 @@ def test_a_segment_of_blank_lines_ends_too():
 def test_a_line_is_a_row_unless_it_is_split():
     text = "  One sentence. Another one here.  "
     (whole,) = cut(text, "")
-    assert [(row.line, row.text, len(row.words)) for row in whole.rows] == [(0, text.strip(), 7), (1, "", 0)]
+    assert (whole.lines_R.tolist(), whole.texts, whole.lengths_R.tolist()) == ([0, 1], [text.strip(), ""], [7, 0])
     (split,) = cut(text, "", split=True)
-    assert [(row.line, row.text) for row in split.rows] == [(0, "One sentence."), (0, "Another one here."), (1, "")]
+    assert (split.lines_R.tolist(), split.texts) == ([0, 0, 1], ["One sentence.", "Another one here.", ""])
     assert split.num_lines == 2
 
 
 def test_tokenised_lines_are_split_at_spaces_alone():
     (segment,) = cut(" do n't  split. ", segmenter=None)
-    assert segment.rows[0].words == ["do", "n't", "split."]
+    assert list(segment.rows()) == [["do", "n't", "split."]]
 
 
 def test_words_that_do_not_arrive_whole_are_counted():
@@ -62,3 +72,36 @@ def test_strict_refuses_them_and_names_the_line(text, what):
     with pytest.raises(InputError, match=rf"in\.txt:2: the word .*{what}") as caught:
         cut("fine", text, segmenter=None, strict=True)
     assert len(str(caught.value)) < 300
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    texts=st.lists(st.sampled_from(["", "One. Two three!", "a b a", "one Two", "x" * 60]), min_size=1, max_size=30),
+    segment_words=st.integers(1, 12),
+    split=st.booleans(),
+    sizes=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+)
+def test_segments_do_not_depend_on_the_blocks_in_which_lines_are_split(texts, segment_words, split, sizes):
+    made = []
+    for block_bytes in sizes:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(segments_module, "BLOCK_BYTES", block_bytes)
+            made.append([facts(segment) for segment in cut(*texts, segment_words=segment_words, split=split)])
+    assert made[0] == made[1]
+
+
+def test_segments_do_not_depend_on_the_processes_that_split_lines(monkeypatch):
+    monkeypatch.setattr(segments_module, "BLOCK_BYTES", 200)
+    texts = [f"Line {number} is here. So is this." for number in range(60)]
+    alone, together = (cut(*texts, segment_words=40, split=True, workers=workers) for workers in (1, 2))
+    assert list(map(facts, together)) == list(map(facts, alone))
+    with pytest.raises(InputError, match=r"in\.txt:61: the word .* holds a NUL"):
+        cut(*texts, "a\0b", segment_words=40, strict=True, workers=2)
+
+
+def test_segments_before_a_line_at_fault_are_given(monkeypatch):
+    lines = [*lines_of("one two", "three four"), Line(2, "in.txt:3", b"caf\xe9")]
+    segments = Cutter(RowSplitter(ByteScheme(), RULES), 2).segments(lines)
+    assert [list(next(segments).rows()) for _ in range(2)] == [[["one", "two"]], [["three", "four"]]]
+    with pytest.raises(InputError, match=r"in\.txt:3: expected UTF-8"):
+        next(segments)

@@ -11,8 +11,9 @@ Shapes: K layers asked for, N words of a batch with boundaries, P width of a dir
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
+from functools import partial
 from os import PathLike
 from typing import Literal, get_args, overload
 
@@ -22,7 +23,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from elmokit.devices import find_device
-from elmokit.embed.batches import embed_batch
+from elmokit.embed.batches import ReadRows, Result, Row, embed_sentences, read_in_halves
 from elmokit.embed.documents import Document, make_document, split_text
 from elmokit.embed.inputs import Vectors, check_sentences, describe, find_vectors
 from elmokit.embed.layers import (
@@ -110,7 +111,7 @@ class Embedder:
             self.elmo.set_precision(precision)
         self.state: StateMode = state
         self.segmenter = RuleSegmenter() if segmenter is None else segmenter
-        self._encoder = TextEncoder(self.elmo, cache_words=cache_words)
+        self.encoder = TextEncoder(self.elmo, cache_words=cache_words)
         self.carried_state: BilmState | None = None  # of each row in `carry` mode, before the next batch
         self._carry_lock = threading.Lock()
         # Made now: under inference mode the model would be left with tensors that training cannot use.
@@ -151,7 +152,7 @@ class Embedder:
     @property
     def cache_words(self) -> int:
         """Words whose context-free vectors are remembered at most."""
-        return self._encoder.cache.capacity
+        return self.encoder.cache.capacity
 
     @property
     def precision(self) -> str:
@@ -395,20 +396,25 @@ class Embedder:
         For jobs that store each batch and show progress. In `carry` mode the caller sees to it that no other thread
         uses this Embedder.
         """
+        read = partial(embed_sentences, self.encoder, layers)
+        for places in self.plan_batches([len(words) for words in sentences], batch_size):
+            yield places, self.read_batch(read, [sentences[place] for place in places], count_words=len)
+
+    def plan_batches(self, lengths: Sequence[int] | np.ndarray, batch_size: int | None) -> Iterator[list[int]]:
+        """Which of the sentences of these lengths run together, batch by batch."""
         if self.state == "carry":
-            size, everyone = batch_size or CARRY_BATCH_SIZE, list(range(len(sentences)))
-            batches = [everyone[start : start + size] for start in range(0, len(everyone), size)]
-        else:
-            budget = None if batch_size else choose_budget(self.device.type)
-            lengths = [len(words) + NUM_BOUNDARIES for words in sentences]
-            batches = batch_by_length(lengths, budget=budget, batch_size=batch_size)
-        for places in batches:
-            chosen, start = [sentences[p] for p in places], self._start_state(len(places))
-            arrays, after = embed_batch(self._encoder, chosen, layers, start)
-            if self.state == "carry":
-                waiting = None if self.carried_state is None else self.carried_state.split(len(places))[1]
-                self.carried_state = after if waiting is None else after.join(waiting)
-            yield places, arrays
+            size, everyone = batch_size or CARRY_BATCH_SIZE, list(range(len(lengths)))
+            return (everyone[start : start + size] for start in range(0, len(everyone), size))
+        budget = None if batch_size else choose_budget(self.device.type)
+        return batch_by_length(np.asarray(lengths) + NUM_BOUNDARIES, budget=budget, batch_size=batch_size)
+
+    def read_batch(self, read: ReadRows[Row, Result], rows: Sequence[Row], *, count_words: Callable) -> list[Result]:
+        """What `read` makes of the rows of a batch and the state that they start from (`batches.read_in_halves`)."""
+        results, after = read_in_halves(self.encoder, read, rows, self._start_state(len(rows)), count_words=count_words)
+        if self.state == "carry":
+            waiting = None if self.carried_state is None else self.carried_state.split(len(rows))[1]
+            self.carried_state = after if waiting is None else after.join(waiting)
+        return results
 
     def reset_state(self) -> None:
         """Forget what `carry` mode has read: every row starts from zero again."""
@@ -417,7 +423,7 @@ class Embedder:
 
     def clear_cache(self) -> None:
         """Forget every word vector; needed after the model's weights have changed."""
-        self._encoder.clear_cache()
+        self.encoder.clear_cache()
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "_carry_lock"}

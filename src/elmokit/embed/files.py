@@ -1,9 +1,10 @@
 """Whole-file jobs: lines of text in, one file of vectors out, resumable after a kill at any moment.
 
 Arrives: text files and an Embedder. Leaves: the output, there completely or not at all. The input is cut into segments
-(`segments.py`); each finished one becomes a part in `<output>.partial` (`parts.py`); when all are there, a sink
-assembles the output from them (`sinks/`), and it is renamed into place. While one segment is embedded, the one before
-is written to the disk. A run with `resume=True` checks that the input and the settings are the same, skips what the
+(`segments.py`); each finished one becomes a part in `<output>.partial` (`parts.py`); when all are there, the output is
+completed (`sinks.py`) and renamed into place. Everything is under way at once: lines are split into words (for a GPU in
+several processes), a segment is embedded, the vectors of those before it leave the GPU, become bytes and are written to
+the disk, in order. A run with `resume=True` checks that the input and the settings are the same, skips what the
 finished parts hold, and embeds the rest. Its output has the same bytes as that of an uninterrupted run on the same
 machine. Memory does not grow with the input. `stream_files` is the other way: JSON lines that leave as they are made.
 """
@@ -11,7 +12,7 @@ machine. Memory does not grow with the input. `stream_files` is the other way: J
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,27 +22,32 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import torch
 
+from elmokit.cores import count_cores
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.layers import Layers, check_layers
-from elmokit.embed.parts import Part, PartialFolder, check_same_job, make_manifest, pack_strings
+from elmokit.embed.parts import Part, PartialFolder, check_same_job, make_manifest
 from elmokit.embed.progress import JobClock, Progress
-from elmokit.embed.segments import SEGMENT_WORDS, Cutter, Segment, skip_finished
-from elmokit.embed.sinks import FORMATS, Contents, Format, find_format, format_json_row
+from elmokit.embed.rows import RowSplitter
+from elmokit.embed.segment_embedder import PendingVectors, SegmentEmbedder
+from elmokit.embed.segments import Cutter, Segment, choose_segment_words, skip_finished
+from elmokit.embed.sinks import FORMATS, Contents, EncodedPart, Format, find_format, format_json_row
 from elmokit.errors import InputError, OutputError
 from elmokit.io.locks import lock_output
-from elmokit.nn.bilm import BilmState
 from elmokit.outputs import check_output, check_plain
+from elmokit.reading.ahead import read_ahead
 from elmokit.reading.batching import CARRY_BATCH_SIZE
 from elmokit.text.files import LONGEST_SENTENCE, LineReader
+from elmokit.text.segmenters import RuleSegmenter
 
 __all__ = ["EmbedReport", "embed_files", "stream_files"]
 
 COUNTED = ("num_lines", "num_rows", "num_words", "num_cut")  # in this order in the report
 DTYPES = ("float16", "float32")
 STREAMED_WORDS = 2**10  # after which rows leave: a reader sees the first in less than a second, and batches are full
-FLOAT16_LIMIT = 65520  # the least number that becomes infinite
+MOST_WORKERS = 8  # processes that split text for a GPU: together about 2.5 M words/s, a core 0.3 M
+ENCODERS = 2  # threads that make bytes of vectors, each about 1 GB/s with their checksum
+SEGMENTS_BEHIND = 3  # that wait for the disk at most, vectors and all
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,7 @@ def embed_files(
     strict: bool = False,
     overwrite: bool = False,
     progress: Callable[[Progress], None] | None = None,
-    segment_words: int = SEGMENT_WORDS,
+    segment_words: int | None = None,
 ) -> EmbedReport:
     """Embed files of text, one row per line, into one file of vectors.
 
@@ -112,19 +118,20 @@ def embed_files(
         strict: a word that is too long for the model or holds a NUL is an error.
         overwrite: replace the output, and throw an unfinished job away.
         progress: called after every batch.
-        segment_words: words after which a part is saved.
+        segment_words: words after which a part is saved; unset, what suits the device.
     """
     output = Path(output)
     check_output(output)
     kind = find_format(output, format)
     layers = check_layers(layers, embedder.num_layers)
     dtype = kind.dtype if dtype is None else dtype
+    segment_words = choose_segment_words(embedder.device.type) if segment_words is None else segment_words
     _check_choices(
         dtype, batch_size, segment_words, split=split, tokenised=tokenised, resume=resume, overwrite=overwrite
     )
     reader = LineReader(inputs, longest=LONGEST_SENTENCE, cuts=split)
     started = time.monotonic()
-    folder = PartialFolder(output)
+    folder = PartialFolder(output, beginning=kind.beginning)
     manifest = make_manifest(
         embedder,
         reader.files,
@@ -136,16 +143,18 @@ def embed_files(
         split=split,
         segment_words=segment_words,
     )
-    cutter = _make_cutter(embedder, split, tokenised, strict, batch_size, segment_words)
+    splitter = _make_splitter(embedder, kind, split=split, tokenised=tokenised, strict=strict)
+    cutter = _make_cutter(embedder, splitter, batch_size, segment_words)
     with lock_output(output), _explain_failures(output, folder):
         if not _prepare_folder(output, kind, folder, manifest, split=split, resume=resume, overwrite=overwrite):
             return EmbedReport(output, was_complete=True, seconds=time.monotonic() - started)
         num_layers = embedder.num_layers if layers == "all" else None
         contents = Contents(embedder.dim, dtype, num_layers, split, metadata=folder.manifest()["about"])
         finished = folder.parts()
-        _embed_rest(reader, folder, finished, cutter, _Worker(embedder, layers, batch_size, contents), progress)
+        worker = SegmentEmbedder(embedder, layers, batch_size, contents)
+        _embed_rest(reader, finished, cutter, worker, _Saver(folder, kind, contents), progress)
         parts = folder.parts()
-        kind.write(parts, folder.assembly(), output.name, contents)
+        kind.complete(parts, folder, contents)
         counts = [sum(part.header[name] for part in parts) for name in COUNTED]
         folder.finish(kind.files(output.name, split=split))
     seconds = time.monotonic() - started
@@ -173,16 +182,19 @@ def stream_files(
     layers, dtype = check_layers(layers, embedder.num_layers), dtype or kind.dtype
     _check_choices(dtype, batch_size, STREAMED_WORDS, split=split, tokenised=tokenised, resume=False, overwrite=False)
     reader = LineReader(inputs, longest=LONGEST_SENTENCE, cuts=split)
-    cutter = _make_cutter(embedder, split, tokenised, strict, batch_size, STREAMED_WORDS)
+    splitter = _make_splitter(embedder, kind, split=split, tokenised=tokenised, strict=strict)
+    cutter = _make_cutter(embedder, splitter, batch_size, STREAMED_WORDS)
     contents = Contents(embedder.dim, dtype, embedder.num_layers if layers == "all" else None, split)
-    worker = _Worker(embedder, layers, batch_size, contents)
+    worker = SegmentEmbedder(embedder, layers, batch_size, contents)
     started, clock = time.monotonic(), JobClock(reader, num_lines=0, report=progress)
     total, num_segments = Counter[str](), 0
-    for segment in cutter.segments(reader):
+    for segment in cutter.segments(reader, tell=lambda: reader.bytes_done):
         clock.begin(segment)
-        arrays = worker.embed(segment, clock.advance)
-        for row, start, end in zip(segment.rows, arrays["offsets"], arrays["offsets"][1:], strict=False):
-            stream.write(format_json_row(row.line, row.words, arrays["vectors"][start:end], contents).encode())
+        vectors, offsets = worker.embed(segment, clock.advance).wait(), segment.offsets.tolist()
+        for line, words, start, end in zip(
+            segment.lines_R.tolist(), segment.rows(), offsets, offsets[1:], strict=False
+        ):
+            stream.write(format_json_row(line, words, vectors[start:end], contents).encode())
         stream.flush()
         clock.end()
         total.update({name: segment.header()[name] for name in COUNTED})
@@ -191,25 +203,26 @@ def stream_files(
     return EmbedReport(Path("-"), *counts, num_segments=num_segments, seconds=time.monotonic() - started)
 
 
-def _make_cutter(
-    embedder: Embedder, split: bool, tokenised: bool, strict: bool, batch_size: int | None, segment_words: int
-) -> Cutter:
-    return Cutter(
-        embedder.elmo.scheme,
-        None if tokenised else embedder.segmenter,
-        split=split,
-        strict=strict,
-        segment_words=segment_words,
-        rows_per_batch=(batch_size or CARRY_BATCH_SIZE) if embedder.state == "carry" and not split else 1,
-    )
+def _make_splitter(embedder: Embedder, kind: Format, *, split: bool, tokenised: bool, strict: bool) -> RowSplitter:
+    segmenter = None if tokenised else embedder.segmenter
+    return RowSplitter(embedder.elmo.scheme, segmenter, split=split, strict=strict, keeps_texts=kind.keeps_texts)
+
+
+def _make_cutter(embedder: Embedder, splitter: RowSplitter, batch_size: int | None, segment_words: int) -> Cutter:
+    # A CPU computes with all its cores; and a segmenter of the user's own may not work in other processes.
+    is_ours = splitter.segmenter is None or type(splitter.segmenter) is RuleSegmenter
+    workers = min(MOST_WORKERS, max(1, count_cores() // 2)) if embedder.device.type == "cuda" and is_ours else 1
+    carries = embedder.state == "carry" and not splitter.split
+    rows_per_batch = (batch_size or CARRY_BATCH_SIZE) if carries else 1
+    return Cutter(splitter, segment_words, rows_per_batch=rows_per_batch, workers=workers)
 
 
 def _embed_rest(
     reader: LineReader,
-    folder: PartialFolder,
     finished: Sequence[Part],
     cutter: Cutter,
-    worker: _Worker,
+    worker: SegmentEmbedder,
+    saver: _Saver,
     progress: Callable[[Progress], None] | None,
 ) -> None:
     """Embed what the finished parts do not hold, and save it part by part."""
@@ -218,68 +231,62 @@ def _embed_rest(
     if finished:
         worker.restore(finished[-1])
     clock = JobClock(reader, num_lines=sum(part.header["num_lines"] for part in finished), report=progress)
-    with ThreadPoolExecutor(1, thread_name_prefix="elmokit-save") as saver:
-        saving: Future[None] | None = None
-        for number, segment in enumerate(cutter.segments(lines), start=len(finished)):
+    segments = cutter.segments(lines, tell=lambda: reader.bytes_done)
+    with saver, read_ahead(segments) as ahead:
+        for number, segment in enumerate(ahead, start=len(finished)):
             clock.begin(segment)
-            arrays = worker.embed(segment, clock.advance)
-            if saving is not None:
-                saving.result()  # one at a time, so that no part is there without those before it
-            saving = saver.submit(folder.add, number, segment.header(), arrays)
+            vectors = worker.embed(segment, clock.advance)
+            saver.save(number, segment, vectors, worker.keep_state())
             clock.end()
-        if saving is not None:
-            saving.result()
+        saver.finish()
 
 
-class _Worker:
-    """An Embedder of the job's own, so that neither its cache nor its state depends on what else is going on."""
+class _Saver:
+    """Makes bytes of segments in some threads, and saves these in order in another.
 
-    def __init__(self, embedder: Embedder, layers: Layers, batch_size: int | None, contents: Contents) -> None:
-        self._embedder = Embedder(
-            embedder.elmo, state=embedder.state, segmenter=embedder.segmenter, cache_words=embedder.cache_words
-        )
-        self._layers, self._batch_size, self._contents = layers, batch_size, contents
+    Arguments:
+        folder: of the job.
+        kind: the format of the output.
+        contents: of the output.
+    """
 
-    def restore(self, part: Part) -> None:
-        """Continue from the state at the end of a part."""
-        if "hidden" in part:
-            parts = (torch.from_numpy(part.array(name).copy()) for name in ("hidden", "cell"))
-            self._embedder.carried_state = BilmState(*(tensor.to(self._embedder.device) for tensor in parts))
+    def __init__(self, folder: PartialFolder, kind: Format, contents: Contents) -> None:
+        self._folder, self._kind, self._contents = folder, kind, contents
+        self._encoders = ThreadPoolExecutor(ENCODERS, "elmokit-encode")
+        self._writer = ThreadPoolExecutor(1, "elmokit-save")
+        self._waiting: deque[Future[None]] = deque()
+        self._has_failed = False
 
-    def embed(self, segment: Segment, report: Callable[[float], None]) -> dict[str, np.ndarray]:
-        """The arrays of a segment's part."""
-        if not self._embedder.elmo.encoder.is_batch_invariant:
-            # A resumed run must not find vectors that were computed in another company and so differ in a last bit.
-            self._embedder.clear_cache()
-        sentences = [row.words for row in segment.rows]
-        offsets = np.zeros(len(sentences) + 1, np.int64)
-        np.cumsum([len(words) for words in sentences], out=offsets[1:])
-        vectors = np.zeros((segment.num_words, *self._contents.word_shape), np.dtype(self._contents.dtype))
-        num_done = 0
-        for places, arrays in self._embedder.embed_batches(sentences, layers=self._layers, batch_size=self._batch_size):
-            for place, array in zip(places, arrays, strict=True):
-                _store_vectors(vectors[offsets[place] : offsets[place + 1]], array)
-                num_done += len(sentences[place])
-            report(num_done / max(1, segment.num_words))
-        state = self._embedder.carried_state
-        kept = {} if state is None else {"hidden": state.hidden.cpu().numpy(), "cell": state.cell.cpu().numpy()}
-        return {
-            "lines": np.array([row.line for row in segment.rows], np.int64),
-            "offsets": offsets,
-            **pack_strings("texts", [row.text for row in segment.rows]),
-            **pack_strings("words", [word for words in sentences for word in words]),
-            **kept,
-            "vectors": vectors,
-        }
+    def __enter__(self) -> _Saver:
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        for threads in (self._encoders, self._writer):
+            threads.shutdown(cancel_futures=True)
 
-def _store_vectors(place: np.ndarray, array: np.ndarray) -> None:
-    if place.dtype == np.float16 and array.size:
-        largest = max(array.max(), -array.min())
-        if largest >= FLOAT16_LIMIT:
-            raise InputError(f"a vector has the value {largest:.3g}, too large for float16: use dtype float32")
-    # Ten times faster than numpy's own conversion to float16, with the same results.
-    torch.from_numpy(place).copy_(torch.from_numpy(array if array.ndim == 2 else array.swapaxes(0, 1)))
+    def save(self, number: int, segment: Segment, vectors: PendingVectors, state: dict[str, np.ndarray]) -> None:
+        """Have a segment saved; waits while too many wait already. What went wrong with one before is raised here."""
+        while len(self._waiting) >= SEGMENTS_BEHIND:
+            self._waiting.popleft().result()
+        encoded = self._encoders.submit(lambda: self._kind.encode(segment, vectors.wait(), self._contents))
+        self._waiting.append(self._writer.submit(self._write, number, segment.header(), encoded, state))
+
+    def finish(self) -> None:
+        """Wait until everything is saved."""
+        while self._waiting:
+            self._waiting.popleft().result()
+
+    def _write(
+        self, number: int, header: dict[str, Any], encoded: Future[EncodedPart], state: dict[str, np.ndarray]
+    ) -> None:
+        if self._has_failed:  # no part is there without those before it
+            return
+        try:
+            arrays, rows = encoded.result()
+            self._folder.add(number, header, {**arrays, **state}, rows)
+        except BaseException:
+            self._has_failed = True
+            raise
 
 
 def _prepare_folder(
@@ -298,7 +305,10 @@ def _prepare_folder(
         check_plain(output.with_name(name))
     if folder.exists() and resume:
         check_same_job(folder.manifest(), manifest, folder=folder.path)
-        return True
+        if not folder.is_in_place():
+            return True
+        folder.discard()
+        return False
     if folder.exists() and not overwrite:
         raise OutputError(
             f"an unfinished job lies in {folder.path}: continue it with --resume (resume=True), or start again with "

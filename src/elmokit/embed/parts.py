@@ -5,6 +5,9 @@ completely or not at all, and later a `Part` that maps its arrays from it. What 
 of input it came from) stands in the metadata of the file. A kill at any moment leaves only whole files and one stale
 `.tmp`. The manifest holds whatever can change a byte of the output, the weights as a hash and the input by its size,
 head and tail, so that a job is resumed only as it was started.
+
+An output that can grow (`sinks.py`) is written only once: the rows of a part are appended to the file `growing`, and
+the part says which of its bytes they are. What a kill leaves behind the last part is overwritten.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -32,11 +35,13 @@ from elmokit.text.files import FileIdentity, identify_files
 from elmokit.validation import build_from
 from elmokit.version import find_version
 
-__all__ = ["Part", "PartialFolder", "check_same_job", "make_manifest", "pack_strings"]
+__all__ = ["EncodedRows", "Part", "PartialFolder", "check_same_job", "make_manifest", "pack_strings"]
 
-JOB_VERSION = 4  # of the files in the folder of an unfinished job
+JOB_VERSION = 5  # of the files in the folder of an unfinished job
 MANIFEST = "manifest.json"
 ASSEMBLY = "assembly"
+GROWING = "growing"
+CHUNK_BYTES = 1 << 24  # read at a time
 CHECKSUM_KEY = "crc32"
 METADATA_KEY = "elmokit"  # one key alone: safetensors writes several in any order, and equal parts have equal bytes
 
@@ -50,11 +55,20 @@ class Manifest:
     about: dict[str, str]
 
 
+class EncodedRows(NamedTuple):
+    """The rows of a part as bytes of the output, in pieces, and their CRC-32."""
+
+    pieces: Sequence[bytes | memoryview]
+    checksum: int
+
+
 class Part:
     """One finished segment, read from its file when asked for.
 
-    Arrays of every part: `lines` (rows), `offsets` (rows + 1, where the words of each row start), `texts` and `words`
-    as packed strings, `vectors` (words, dim) or (words, layers, dim); in carry mode `hidden` and `cell` too.
+    Arrays of every part: `lines` (rows), `offsets` (rows + 1, where the words of each row start), `texts` (for formats
+    that want them) and `words` as packed strings, `vectors` (words, dim) or (words, layers, dim). Where the output
+    grows, these lie in it, and a part has `extent` instead: the first byte of its rows, the one behind the last, their
+    CRC-32; and what the format needs to find them again. In carry mode every part has `hidden` and `cell`, too.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,6 +83,11 @@ class Part:
     def __contains__(self, name: str) -> bool:
         return name in self._names
 
+    @property
+    def has_grown(self) -> bool:
+        """Whether its rows are in the growing output."""
+        return "extent" in self
+
     def array(self, name: str) -> np.ndarray:
         """An array, mapped from the file: pages are read when they are touched."""
         with safe_open(self.path, framework="pt") as file:  # for numpy, safetensors would read the whole array
@@ -80,6 +99,14 @@ class Part:
         """Refuse a part whose arrays are not those that were written."""
         if find_checksum({name: self.array(name) for name in self._names}) != self.header.get(CHECKSUM_KEY):
             raise self.damage("its checksum does not fit its numbers")
+        if self.has_grown:
+            start, stop, expected = self.array("extent").tolist()
+            try:
+                found = _find_file_checksum(self.path.with_name(GROWING), start, stop)
+            except OSError as problem:
+                raise self.damage(problem.strerror or str(problem)) from problem
+            if found != expected:
+                raise self.damage(f"its rows in the file {GROWING} are not those that were written")
 
     def damage(self, reason: str) -> CheckpointError:
         """What to say of a part that cannot be what was written."""
@@ -94,13 +121,13 @@ class Part:
         offsets = self.array(f"{name}.offsets").tolist()
         return [data[start:end].decode("utf-8") for start, end in zip(offsets, offsets[1:], strict=False)]
 
-    def rows(self) -> Iterator[tuple[int, str, list[str], np.ndarray]]:
-        """Line number, text, words and vectors of each row."""
+    def rows(self) -> Iterator[tuple[int, list[str], np.ndarray]]:
+        """Line number, words and vectors of each row."""
         offsets = self.array("offsets").tolist()
         words, vectors = self.strings("words"), self.array("vectors")
         lines = self.array("lines").tolist()
-        for line, text, start, end in zip(lines, self.strings("texts"), offsets, offsets[1:], strict=False):
-            yield line, text, words[start:end], vectors[start:end]
+        for line, start, end in zip(lines, offsets, offsets[1:], strict=False):
+            yield line, words[start:end], vectors[start:end]
 
 
 class PartialFolder:
@@ -111,13 +138,16 @@ class PartialFolder:
 
     Arguments:
         output: the file that the job is to make.
+        beginning: the first bytes of an output that grows; `None` for one that is assembled at the end.
 
     Attributes:
         was_started: whether it was made here, and not by a run before this one.
     """
 
-    def __init__(self, output: Path) -> None:
+    def __init__(self, output: Path, *, beginning: bytes | None = None) -> None:
         self.output, self.was_started = output, False
+        self._beginning = beginning
+        self._grown_to: int | None = None
         self.path = output.with_name(f"{output.name}.partial")
         self._new = output.with_name(f"{output.name}.partial.new")
         self._old = output.with_name(f"{output.name}.partial.old")
@@ -125,6 +155,15 @@ class PartialFolder:
     def exists(self) -> bool:
         """Whether an unfinished job lies here."""
         return os.path.exists(self.path)  # unlike Path.exists, False for a name that no file can have
+
+    @property
+    def growing(self) -> Path:
+        """The file that grows."""
+        return self.path / GROWING
+
+    def is_in_place(self) -> bool:
+        """Whether the output has been put in place, and only the folder was not removed any more."""
+        return self._beginning is not None and not self.growing.exists() and self.output.exists()
 
     def is_empty(self) -> bool:
         """Whether no part is finished."""
@@ -134,6 +173,8 @@ class PartialFolder:
         """Make the folder with its manifest; an older one is thrown away."""
         self.discard()
         self._new.mkdir()
+        if self._beginning is not None:
+            (self._new / GROWING).write_bytes(self._beginning)
         replace_text(self._new / MANIFEST, json.dumps(manifest, indent=2))
         os.replace(self._new, self.path)
         self.was_started = True
@@ -159,14 +200,46 @@ class PartialFolder:
             parts.append(Part(path))
         return parts
 
-    def add(self, number: int, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """Write one finished part."""
+    def add(
+        self, number: int, header: dict[str, Any], arrays: dict[str, np.ndarray], rows: EncodedRows | None = None
+    ) -> None:
+        """Write one finished part, and first its rows to an output that grows."""
+        if rows is not None:
+            arrays = {**arrays, "extent": self._grow(rows)}
         with replace_file(self._part_path(number)) as temporary:
             try:
                 about = {**header, CHECKSUM_KEY: find_checksum(arrays)}
                 save_file(arrays, temporary, metadata={METADATA_KEY: json.dumps(about)})
             except SafetensorError as problem:  # such as a full disk
                 raise OSError(str(problem)) from problem
+
+    def end_growing(self, ending: bytes) -> None:
+        """Write what ends an output that grows, behind its last part."""
+        self._append([ending], self._find_end())
+
+    def _grow(self, rows: EncodedRows) -> np.ndarray:
+        start = self._find_end()
+        self._grown_to = self._append(rows.pieces, start)
+        flush_to_disk(self.growing)
+        return np.array([start, self._grown_to, rows.checksum], np.int64)
+
+    def _find_end(self) -> int:
+        """Where the rows of the last part end; asked once, when all parts were found whole."""
+        if self._grown_to is None:
+            parts = self.parts()
+            assert self._beginning is not None
+            self._grown_to = int(parts[-1].array("extent")[1]) if parts else len(self._beginning)
+        return self._grown_to
+
+    def _append(self, pieces: Sequence[bytes | memoryview], start: int) -> int:
+        with self.growing.open("r+b", buffering=0) as file:
+            file.truncate(start)
+            file.seek(start)
+            for piece in pieces:
+                rest = memoryview(piece)
+                while len(rest):
+                    rest = rest[file.write(rest) :]
+            return file.tell()
 
     def assembly(self) -> Path:
         """An empty folder for the files of the output, on the same disk as their final place."""
@@ -177,11 +250,12 @@ class PartialFolder:
         return folder
 
     def finish(self, names: Sequence[str]) -> None:
-        """Put the assembled files in place, the last name last, and remove the folder."""
-        for name in names:
-            flush_to_disk(self.path / ASSEMBLY / name)
-        for name in names:
-            os.replace(self.path / ASSEMBLY / name, self.output.with_name(name))
+        """Put the files in place, the last name last, and remove the folder."""
+        made = [self.path / ASSEMBLY / name for name in names] if self._beginning is None else [self.growing]
+        for path in made:
+            flush_to_disk(path)
+        for path, name in zip(made, names, strict=True):
+            os.replace(path, self.output.with_name(name))
         flush_to_disk(self.output.parent)
         self.discard()
 
@@ -263,6 +337,15 @@ def check_same_job(before: dict[str, Any], now: dict[str, Any], *, folder: Path)
                 f"the input has changed since the job in {folder} was started (then {one or 'no further file'}, now "
                 f"{other or 'no further file'}): give the same input, or start again with --overwrite (overwrite=True)"
             )
+
+
+def _find_file_checksum(path: Path, start: int, stop: int) -> int:
+    checksum, left = 0, stop - start
+    with path.open("rb") as file:
+        file.seek(start)
+        while left > 0 and (data := file.read(min(left, CHUNK_BYTES))):
+            checksum, left = zlib.crc32(data, checksum), left - len(data)
+    return checksum
 
 
 def find_checksum(arrays: Mapping[str, np.ndarray]) -> int:

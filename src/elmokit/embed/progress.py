@@ -66,16 +66,16 @@ class JobClock:
         self._reader, self._report = reader, report
         self._lines, self._words = num_lines, 0
         self._bytes_before = self._bytes_done = self._bytes_read = reader.bytes_done
-        self._segment = Segment()
+        self._segment: Segment | None = None
         self._started = time.monotonic()
 
     def begin(self, segment: Segment) -> None:
         """A segment has been read and is about to be embedded."""
-        self._segment, self._bytes_read = segment, self._reader.bytes_done
+        self._segment, self._bytes_read = segment, segment.bytes_read
 
     def advance(self, fraction: float) -> None:
         """This fraction of the segment is embedded."""
-        if self._report is not None:
+        if self._report is not None and self._segment is not None:
             self._report(
                 Progress(
                     lines=self._lines + int(fraction * self._segment.num_lines),
@@ -89,6 +89,7 @@ class JobClock:
 
     def end(self) -> None:
         """The segment is embedded."""
+        assert self._segment is not None, "a segment ends that did not begin"
         self.advance(1.0)
         self._lines += self._segment.num_lines
         self._words += self._segment.num_words

@@ -1,32 +1,37 @@
 """The files that a job can make: finished parts in, one complete output out.
 
-    parquet   `line`, `words` and `vectors` of each row; one row group per part
+    parquet   `line`, `words` and `vectors` of each row; one row group per part (`parquet.py`)
     hdf5      AllenNLP's layout: one dataset per row, and `sentence_to_index`; words are attributes
     npy       all word vectors in one array, and beside it where each row starts and its words
     jsonl     one JSON object per row
 
-A sink is a function: it writes its files under their final names into an empty folder, holding one part at a time, and
-the same parts always give the same bytes. Putting the files in place is the job's work. A format is chosen by name
-or by the suffix of the output.
+Parquet grows: the rows of each segment become bytes that are appended to the file at once, and at the end only a footer
+is missing. Others keep the arrays of each segment in its part and are assembled from them: a function writes their
+files under their final names into an empty folder, holding one part at a time. Either way the same segments give the
+same bytes. Putting the files in place is the job's work. A format is chosen by name or by the suffix of the output.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
+from typing import NamedTuple
 
 import h5py
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from elmokit.embed.parts import Part
+from elmokit.embed.parquet import MAGIC, Chunk, RowGroup, encode_rows, make_footer
+from elmokit.embed.parts import EncodedRows, Part, PartialFolder, pack_strings
+from elmokit.embed.segments import Segment
 from elmokit.errors import InputError
 from elmokit.io.hdf5 import new_hdf5
 
-__all__ = ["FORMATS", "Contents", "Format", "find_format", "format_json_row"]
+__all__ = ["FORMATS", "Contents", "EncodedPart", "Format", "Rows", "find_format", "format_json_row", "write_parquet"]
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,16 @@ class Contents:
         return [vectors] if self.num_layers is None else [vectors[:, number] for number in range(self.num_layers)]
 
 
+EncodedPart = tuple[dict[str, np.ndarray], EncodedRows | None]  # arrays of a part, and bytes for a file that grows
+
+
+def encode_arrays(segment: Segment, vectors: np.ndarray, contents: Contents) -> EncodedPart:
+    """The arrays of a part from which an output is assembled."""
+    texts = {} if segment.texts is None else pack_strings("texts", segment.texts)
+    words = pack_strings("words", [segment.words[number] for number in segment.numbers_N.tolist()])
+    return {"lines": segment.lines_R, "offsets": segment.offsets, **texts, **words, "vectors": vectors}, None
+
+
 @dataclass(frozen=True)
 class Format:
     """One kind of output.
@@ -70,15 +85,31 @@ class Format:
         name: how `format=` calls it.
         suffixes: the endings that mean it.
         dtype: how vectors are stored unless told.
-        write: parts, folder, name and contents in; the files of the output lie in the folder afterwards.
+        encode: a segment, its vectors and contents in; what its part holds out. Several threads may call it.
+        assemble: parts, folder, name and contents in; the files of the output lie in the folder afterwards.
+        beginning: with which a file that grows begins.
+        end: parts and contents in, the bytes that end a file that grows out.
         companions: names of files beside the output, given its name; they appear before it.
+        keeps_texts: whether the text of each row is needed.
     """
 
     name: str
     suffixes: tuple[str, ...]
     dtype: str
-    write: Callable[[Sequence[Part], Path, str, Contents], None]
+    encode: Callable[[Segment, np.ndarray, Contents], EncodedPart] = encode_arrays
+    assemble: Callable[[Sequence[Part], Path, str, Contents], None] | None = None
+    beginning: bytes | None = None
+    end: Callable[[Sequence[Part], Contents], bytes] | None = None
     companions: Callable[..., list[str]] = lambda name, split: []
+    keeps_texts: bool = False
+
+    def complete(self, parts: Sequence[Part], folder: PartialFolder, contents: Contents) -> None:
+        """Make the files of the output from all its parts."""
+        if self.end is not None:
+            folder.end_growing(self.end(parts, contents))
+        else:
+            assert self.assemble is not None, "a format is assembled or grows"
+            self.assemble(parts, folder.assembly(), folder.output.name, contents)
 
     def files(self, name: str, *, split: bool) -> list[str]:
         """The names of all files of an output; the one that was asked for comes last, and so appears last."""
@@ -105,49 +136,74 @@ def find_format(output: Path, name: str | None) -> Format:
 
 # Parquet: `line: int64`, `words: list<string>`, `vectors: list<fixed_size_list<float16 or float32>>`. With all layers,
 # one such column per layer: `layer_0` (the word without its sentence), `layer_1`, … Lines count from 0; when lines are
-# split, several rows have the same line. One row group per part, so that a reader can take a piece at a time and
-# writing holds one. What made the file stands in the schema's metadata under `elmokit.…`; there is no time stamp.
-
-WORDS_PATH = "words.list.element"
-ROWS_PER_PIECE = 64
+# split, several rows have the same line. One row group per part, so that a reader can take a piece at a time. What made
+# the file stands in the schema's metadata under `elmokit.…`; there is no time stamp.
 
 
-def _write_parquet(parts: Sequence[Part], folder: Path, name: str, contents: Contents) -> None:
+def _encode_parquet(segment: Segment, vectors: np.ndarray, contents: Contents) -> EncodedPart:
+    columns = contents.split_columns(vectors)
+    pieces, chunks = encode_rows(segment.lines_R, segment.lengths_R, segment.words, segment.numbers_N, columns)
+    borders = np.array([segment.lines_R.min(), segment.lines_R.max()], np.int64)
+    checksum = reduce(lambda before, piece: zlib.crc32(piece, before), pieces, 0)
+    return {"chunks": np.array(chunks, np.int64), "borders": borders}, EncodedRows(pieces, checksum)
+
+
+def _make_parquet_end(parts: Sequence[Part], contents: Contents) -> bytes:
+    return make_footer(_make_schema(contents), [_describe_part(part) for part in parts])
+
+
+def write_parquet(path: Path, groups: Iterable[Rows], contents: Contents) -> None:
+    """A whole file at once, by the same rules: for who has no job that must be resumed in the middle of it.
+
+    Arguments:
+        path: of the new file.
+        groups: the rows of each row group.
+        contents: of the file.
+    """
+    described, place = [], len(MAGIC)
+    with path.open("wb") as file:
+        file.write(MAGIC)
+        for rows in groups:
+            if not len(rows.lines_R):
+                continue
+            columns = contents.split_columns(rows.vectors)
+            pieces, chunks = encode_rows(rows.lines_R, rows.lengths_R, rows.words, rows.numbers_N, columns)
+            file.writelines(pieces)
+            borders = int(rows.lines_R.min()), int(rows.lines_R.max())
+            described.append(RowGroup(place, len(rows.lines_R), *borders, chunks))
+            place += sum(map(len, pieces))
+        file.write(make_footer(_make_schema(contents), described))
+
+
+class Rows(NamedTuple):
+    """Rows and their vectors.
+
+    Arguments:
+        lines_R: the line of each row.
+        lengths_R: its words.
+        words: the distinct words.
+        numbers_N: which of them stands at each place, row after row.
+        vectors: (words, dim) or (words, layers, dim).
+    """
+
+    lines_R: np.ndarray
+    lengths_R: np.ndarray
+    words: Sequence[str]
+    numbers_N: np.ndarray
+    vectors: np.ndarray
+
+
+def _make_schema(contents: Contents) -> pa.Schema:
     number = pa.float16() if contents.dtype == "float16" else pa.float32()
     fields = [("line", pa.int64()), ("words", pa.list_(pa.string()))]
     fields += [(column, pa.list_(pa.list_(number, contents.dim))) for column in contents.columns]
-    schema = pa.schema(fields, metadata={f"elmokit.{key}": value for key, value in contents.metadata.items()})
-    paths = ["line", WORDS_PATH, *(f"{column}.list.element.list.element" for column in contents.columns)]
-    with pq.ParquetWriter(
-        folder / name,
-        schema,
-        # Vectors do not shrink, and dictionaries or minima of them help nobody.
-        compression={path: "zstd" if path in ("line", WORDS_PATH) else "none" for path in paths},  # type: ignore[arg-type]
-        use_dictionary=[WORDS_PATH],  # type: ignore[arg-type]
-        write_statistics=["line"],  # type: ignore[arg-type]
-    ) as writer:
-        for part in parts:
-            writer.write_table(_make_table(part, schema, contents))
+    return pa.schema(fields, metadata={f"elmokit.{key}": value for key, value in contents.metadata.items()})
 
 
-def _make_table(part: Part, schema: pa.Schema, contents: Contents) -> pa.Table:
-    offsets = pa.array(part.array("offsets").astype(np.int32))
-    words = pa.LargeStringArray.from_buffers(
-        len(part.array("words.offsets")) - 1,
-        pa.py_buffer(part.array("words.offsets")),
-        pa.py_buffer(part.array("words.data")),
-    ).cast(pa.string())
-    columns = [pa.array(part.array("lines")), pa.ListArray.from_arrays(offsets, words)]
-    for vectors_WD in contents.split_columns(part.array("vectors")):
-        flat = pa.array(np.ascontiguousarray(vectors_WD).reshape(-1))
-        columns.append(pa.ListArray.from_arrays(offsets, pa.FixedSizeListArray.from_arrays(flat, contents.dim)))
-    return pa.table([_cut_in_pieces(column) for column in columns], schema=schema)
-
-
-def _cut_in_pieces(column: pa.Array) -> pa.ChunkedArray:
-    """The same rows; the writer computes where lists begin for one piece at a time, which takes twice its vectors."""
-    starts = range(0, max(1, len(column)), ROWS_PER_PIECE)
-    return pa.chunked_array([column.slice(start, ROWS_PER_PIECE) for start in starts], type=column.type)
+def _describe_part(part: Part) -> RowGroup:
+    chunks = [Chunk(*numbers) for numbers in part.array("chunks").tolist()]
+    first, last = part.array("borders").tolist()
+    return RowGroup(int(part.array("extent")[0]), part.header["num_rows"], first, last, chunks)
 
 
 # HDF5, as `allennlp elmo in.txt out.hdf5` wrote it, for the tools that read it. One dataset per row, named by the row's
@@ -166,7 +222,7 @@ def _write_hdf5(parts: Sequence[Part], folder: Path, name: str, contents: Conten
         index: dict[str, str] = {}
         row = 0
         for part in parts:
-            for line, text, words, vectors in part.rows():
+            for (line, words, vectors), text in zip(part.rows(), part.strings("texts"), strict=True):
                 values = vectors if contents.num_layers is None else np.ascontiguousarray(vectors.swapaxes(0, 1))
                 dataset = file.create_dataset(str(row), data=values, track_times=False)
                 dataset.attrs["words"] = _format_words(words)
@@ -213,7 +269,7 @@ def _write_npy(parts: Sequence[Part], folder: Path, name: str, contents: Content
         np.lib.format.write_array_header_2_0(file, header)
         for part in parts:
             file.write(part.array("vectors").reshape(-1).view(np.uint8).data)
-            words_file.writelines(f"{_format_words(words)}\n" for _, _, words, _ in part.rows())
+            words_file.writelines(f"{_format_words(words)}\n" for _, words, _ in part.rows())
             rows = part.header["num_rows"]
             offsets[row + 1 : row + rows + 1] = offsets[row] + part.array("offsets")[1:]
             lines[row : row + rows] = part.array("lines")
@@ -233,7 +289,7 @@ DIGITS = {"float16": 5, "float32": 9}
 def _write_jsonl(parts: Sequence[Part], folder: Path, name: str, contents: Contents) -> None:
     with (folder / name).open("w", encoding="utf-8", newline="\n") as file:
         for part in parts:
-            file.writelines(format_json_row(line, words, vectors, contents) for line, _, words, vectors in part.rows())
+            file.writelines(format_json_row(line, words, vectors, contents) for line, words, vectors in part.rows())
 
 
 def format_json_row(line: int, words: list[str], vectors: np.ndarray, contents: Contents) -> str:
@@ -261,9 +317,9 @@ def _format_vectors(vectors_WD: np.ndarray, pattern: str) -> list[str]:
 FORMATS = {
     format.name: format
     for format in (
-        Format("parquet", (".parquet",), "float16", _write_parquet),
-        Format("hdf5", (".hdf5", ".h5"), "float32", _write_hdf5),
-        Format("npy", (".npy",), "float16", _write_npy, _name_npy_companions),
-        Format("jsonl", (".jsonl",), "float16", _write_jsonl),
+        Format("parquet", (".parquet",), "float16", _encode_parquet, beginning=MAGIC, end=_make_parquet_end),
+        Format("hdf5", (".hdf5", ".h5"), "float32", assemble=_write_hdf5, keeps_texts=True),
+        Format("npy", (".npy",), "float16", assemble=_write_npy, companions=_name_npy_companions),
+        Format("jsonl", (".jsonl",), "float16", assemble=_write_jsonl),
     )
 }

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
+import numpy as np
+
 from elmokit.nn.packing import NUM_BOUNDARIES
 
 __all__ = ["BATCHES_PER_WINDOW", "CARRY_BATCH_SIZE", "batch_by_length", "choose_budget", "split_into_windows"]
@@ -32,7 +34,7 @@ def choose_budget(device_type: str) -> int:
 
 
 def batch_by_length(
-    lengths: Sequence[int], *, budget: int | None = None, batch_size: int | None = None
+    lengths: Sequence[int] | np.ndarray, *, budget: int | None = None, batch_size: int | None = None
 ) -> Iterator[list[int]]:
     """Positions of the sentences of each batch, longest sentences first.
 
@@ -47,12 +49,12 @@ def batch_by_length(
         >>> list(batch_by_length([1, 9, 3, 2], budget=9))
         [[1], [2, 3, 0]]
     """
-    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    order = np.argsort(-np.asarray(lengths, np.int64), kind="stable").tolist()
     start = 0
     while start < len(order):
         count = len(order) if batch_size is None else batch_size
         if budget is not None:
-            count = min(count, budget // max(1, lengths[order[start]]))
+            count = min(count, budget // max(1, int(lengths[order[start]])))
         yield order[start : start + max(1, count)]
         start += max(1, count)
 

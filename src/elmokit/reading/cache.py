@@ -93,10 +93,12 @@ class WordCache:
             return slots_U, self._table_SP[torch.from_numpy(found_H).to(self._table_SP.device)]
 
     def _store(self, words: Sequence[Token], vectors_MP: Tensor) -> None:
+        if not self.capacity:
+            return
         fits = [place for place, word in enumerate(words) if not isinstance(word, str) or len(word) <= LONGEST_KEY]
         with self._lock:
             kept = [place for place in fits if words[place] not in self._slots]  # unless another thread was faster
-            kept = kept[-self.capacity :] if self.capacity else []
+            kept = kept[-self.capacity :]
             if not kept:
                 return
             if self._table_SP is None:

@@ -27,7 +27,7 @@ from elmokit.reading.cache import CACHE_WORDS, Token, WordCache
 from elmokit.text.scripts import ScriptWatch
 from elmokit.text.segmenters import Segmenter
 
-__all__ = ["Sentence", "StateMode", "TextEncoder", "split_sentence"]
+__all__ = ["BEGIN", "END", "Sentence", "StateMode", "TextEncoder", "split_sentence"]
 
 Sentence = str | Sequence[Token]
 StateMode = Literal["zero", "carry", "canonical"]  # what the model remembers at the start of a sentence
@@ -64,15 +64,18 @@ class TextEncoder:
         lengths_B = np.fromiter(map(len, sentences), np.int64, len(sentences))
         running = list(chain.from_iterable(sentences))
         distinct = list(dict.fromkeys(running))
-        if self._watch is not None:
-            self._watch_scripts(self._watch, distinct)
         numbers = dict(zip(distinct, range(NUM_BOUNDARIES, NUM_BOUNDARIES + len(distinct)), strict=True))
         words_N = np.fromiter(map(numbers.__getitem__, running), np.int64, len(running))
         words_T, starts_B = add_boundaries(words_N, lengths_B, begin=BEGIN, end=END)
-        vectors_UP = self._encode_boundaries()
-        if distinct:
-            vectors_UP = torch.cat([vectors_UP, self.cache.get_vectors(distinct, self._encode_words)])
-        return BoundedText(vectors_UP, words_T, starts_B, lengths_B + NUM_BOUNDARIES)
+        return BoundedText(self.encode_distinct(distinct), words_T, starts_B, lengths_B + NUM_BOUNDARIES)
+
+    @torch.inference_mode()
+    def encode_distinct(self, words: Sequence[Token]) -> Tensor:
+        """The vectors of distinct words, those of the boundaries before them: word u has row `NUM_BOUNDARIES` + u."""
+        if self._watch is not None:
+            self._watch_scripts(self._watch, words)
+        boundaries_2P = self._encode_boundaries()
+        return torch.cat([boundaries_2P, self.cache.get_vectors(words, self._encode_words)]) if words else boundaries_2P
 
     def clear_cache(self) -> None:
         """Forget every word vector, those of the sentence boundaries included."""
