@@ -1,11 +1,11 @@
-"""Components for spaCy's pipelines: ELMo vectors, and the taggers that `elmo task train tag` makes.
+"""The component `elmo` for spaCy's pipelines, and what it shares with the taggers of `spacy_tagger.py`.
 
-Documents arrive, split into tokens by spaCy; they leave with vectors in `doc.tensor` (`elmo`), tags (`elmo_tagger`) or
-entities (`elmo_ner`). The sentences of a whole batch of documents are read together. A sentence is one of `doc.sents`,
-and where no component has found any, the whole document; tokens of white space are no words and have zeros for vectors.
+Documents arrive, split into tokens by spaCy; they leave with a vector per token in `doc.tensor`. The sentences of a
+whole batch of documents are read together. A sentence is one of `doc.sents`, and where no component has found any, the
+whole document; tokens of white space are no words and have zeros for vectors.
 
-spaCy finds the components by the entry points of this package, `nlp.add_pipe("elmo")`, and to do so imports this file
-whenever a pipeline is made, also one without them. So what takes long to import is imported when it is used.
+spaCy finds components by the entry points of a package, so `nlp.add_pipe("elmo")` needs no import. It loads them all
+whenever a pipeline is made, also one without them: what takes long to import is imported when it is used.
 
 `doc.tensor` goes with a document wherever spaCy stores it, except in a `DocBin`. Hooks, by which `.vector` and
 `.similarity` know about it, are functions, and stay behind: `attach` brings them back.
@@ -17,6 +17,7 @@ Shapes: T tokens of a document, W words among them, L layers, D width of a layer
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,9 +30,7 @@ from elmokit.errors import InputError, MissingExtra
 
 try:
     from spacy.language import Language  # pyright: ignore[reportMissingImports]
-    from spacy.parts_of_speech import IDS as UNIVERSAL_TAGS  # pyright: ignore[reportMissingImports]
     from spacy.pipeline import Pipe  # pyright: ignore[reportMissingImports]
-    from spacy.scorer import Scorer, get_ner_prf  # pyright: ignore[reportMissingImports]
     from spacy.tokens import Doc, Span, Token  # pyright: ignore[reportMissingImports]
     from spacy.util import minibatch  # pyright: ignore[reportMissingImports]
 except ModuleNotFoundError as problem:
@@ -39,9 +38,8 @@ except ModuleNotFoundError as problem:
 
 if TYPE_CHECKING:
     from elmokit.embed.embedder import Embedder
-    from elmokit.tasks.tag import Tagger
 
-__all__ = ["ElmoTagger", "ElmoVectors", "attach", "make_elmo", "make_ner", "make_tagger"]
+__all__ = ["ElmoVectors", "StoredPipe", "attach", "list_sentences", "make_elmo"]
 
 ATTRIBUTES = ("elmo_layers", "elmo_vectors")  # of `doc._`
 for attribute in ATTRIBUTES:
@@ -50,7 +48,7 @@ for attribute in ATTRIBUTES:
 
 
 def attach(doc: Doc) -> Doc:
-    """The same document, whose `.vector`, `.has_vector` and `.similarity`, and those of its spans and tokens, are ELMo's.
+    """The same document; its vectors and similarities, and those of its spans and tokens, are ELMo's from now on.
 
     For documents that were stored or came from another process: `elmo` does it for those that it reads.
 
@@ -58,10 +56,11 @@ def attach(doc: Doc) -> Doc:
         doc: with vectors in `doc.tensor`, or in `doc._.elmo_vectors` (`keeps_vectors`), where a `DocBin` has them.
     """
     if len(doc.tensor) != len(doc) or doc.tensor.ndim != 2:
-        stored = doc._.elmo_vectors
-        if stored is not None:
-            doc.tensor = stored
-        elif len(doc):
+        if doc._.elmo_vectors is not None:
+            doc.tensor = doc._.elmo_vectors
+        elif not len(doc):
+            doc.tensor = np.zeros((0, 0), np.float32)
+        else:
             raise InputError(
                 f"expected a document with a vector for each of its {len(doc)} tokens in doc.tensor, found the shape "
                 f'{doc.tensor.shape}: read it with nlp.get_pipe("elmo")(doc); a DocBin leaves doc.tensor out, and with '
@@ -73,7 +72,7 @@ def attach(doc: Doc) -> Doc:
     return doc
 
 
-class _StoredPipe(Pipe):
+class StoredPipe(Pipe):
     """What the components share: batches of documents, and storing a model with a pipeline.
 
     A pipeline's folder, or its bytes, hold a copy of the model, unless it is an installed one, which goes by its name.
@@ -134,7 +133,7 @@ class _StoredPipe(Pipe):
             return self.from_disk(folder)
 
 
-class ElmoVectors(_StoredPipe):
+class ElmoVectors(StoredPipe):
     """The component `elmo`: a vector for each token, in `doc.tensor`.
 
     Arguments:
@@ -186,7 +185,7 @@ class ElmoVectors(_StoredPipe):
     def annotate(self, docs: Sequence[Doc]) -> None:
         """Put vectors into `doc.tensor`."""
         embedder = self.embedder
-        sentences = [_list_sentences(doc) for doc in docs]
+        sentences = [list_sentences(doc) for doc in docs]
         words = [[token.text for token in sentence] for doc in sentences for sentence in doc]
         arrays = iter(embedder.embed(words, layers="all" if self.keeps_layers else self.layers))
         for doc, of_doc in zip(docs, sentences, strict=True):
@@ -205,14 +204,19 @@ class ElmoVectors(_StoredPipe):
 
     def to_disk(self, path: str | Path, *, exclude: Sequence[str] = ()) -> None:
         """Write the model into a folder, unless it is an installed one."""
-        if not self._is_installed:
-            self.embedder.elmo.save_pretrained(path)
+        from elmokit.io.atomic import new_folder
+
+        if self._is_installed:
+            shutil.rmtree(Path(path, "model"), ignore_errors=True)  # of a pipeline that stood here before
+            return
+        with new_folder(Path(path), replaces=["model"]) as partial:
+            self.embedder.elmo.save_pretrained(partial / "model")
 
     def from_disk(self, path: str | Path, *, exclude: Sequence[str] = ()) -> ElmoVectors:
         """Take the model of this folder, if there is one."""
-        if Path(path).exists():
+        if Path(path, "model").exists():
             self._is_installed = False
-            self._open(str(path))
+            self._open(str(Path(path, "model")))
         return self
 
     def _open(self, source: str) -> Embedder:
@@ -233,115 +237,6 @@ class ElmoVectors(_StoredPipe):
             mix = self.embedder.elmo.stored_mix
             (vectors_WD,) = choose_layers([torch.from_numpy(layer) for layer in layers_LWD], self.layers, mix=mix)
         return vectors_WD.numpy()
-
-
-class ElmoTagger(_StoredPipe):
-    """The components `elmo_tagger` and `elmo_ner`: what a tagger says of each token, as tags or as entities.
-
-    Arguments:
-        name: of the component in its pipeline.
-        task: the folder that `elmo task train tag` wrote. Where it is not here, it is opened when it is first needed,
-            because a stored pipeline brings its own copy.
-        finds_entities: the labels are of spans, which become `doc.ents`; entities that are there already stay, and keep
-            others off their tokens. Else labels become `token.pos_` if all are universal parts of speech, and
-            `token.tag_` if not.
-        elmo: the source of the task's ELMo model, where it is not found under the name it was trained with.
-        device: where to compute; on the GPU if there is one, unless told.
-    """
-
-    def __init__(
-        self,
-        name: str = "elmo_tagger",
-        *,
-        task: str,
-        finds_entities: bool = False,
-        elmo: str | None = None,
-        device: str | None = None,
-    ) -> None:
-        self.name = name
-        self.task = task
-        self.finds_entities = finds_entities
-        self.elmo = elmo
-        self.device = device
-        self._tagger: Tagger | None = None
-        if Path(task).exists():
-            self._open(task, elmo)
-
-    @property
-    def tagger(self) -> Tagger:
-        """The task model."""
-        return self._tagger or self._open(self.task, self.elmo)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The tags, or the kinds of entities."""
-        from elmokit.tasks.scores.spans import spans_of
-
-        labels = self.tagger.labels
-        return tuple(dict.fromkeys(span.kind for span in spans_of(labels)) if self.finds_entities else labels)
-
-    @property
-    def attribute(self) -> str:
-        """Which attribute of a token the labels become: `"tag"` or `"pos"`."""
-        return "pos" if set(self.tagger.labels) <= UNIVERSAL_TAGS.keys() else "tag"
-
-    def annotate(self, docs: Sequence[Doc]) -> None:
-        """Set tags or entities."""
-        from elmokit.tasks.data.columns import TaggedSentence
-
-        sentences = [_list_sentences(doc) for doc in docs]
-        words = [tuple(token.text for token in sentence) for of_doc in sentences for sentence in of_doc]
-        predictions = iter(self.tagger.predict_all([TaggedSentence(words=each) for each in words]))
-        write = self._set_entities if self.finds_entities else self._set_tags
-        for doc, of_doc in zip(docs, sentences, strict=True):
-            write(doc, [(sentence, next(predictions)) for sentence in of_doc])
-
-    def score(self, examples: Iterable[Any], **_: object) -> dict[str, Any]:
-        """Scores for `nlp.evaluate`, which passes settings of other components too."""
-        return get_ner_prf(examples) if self.finds_entities else Scorer.score_token_attr(examples, self.attribute)
-
-    def to_disk(self, path: str | Path, *, exclude: Sequence[str] = ()) -> None:
-        """Write the task model into a folder."""
-        self.tagger.save(path)
-
-    def from_disk(self, path: str | Path, *, exclude: Sequence[str] = ()) -> ElmoTagger:
-        """Take the task model of this folder."""
-        self._open(str(path), self.elmo)
-        return self
-
-    def _open(self, folder: str, elmo: str | None) -> Tagger:
-        from elmokit.tasks.base import load_task
-        from elmokit.tasks.tag import Tagger
-
-        tagger = load_task(folder, elmo=elmo, device=self.device)
-        if not isinstance(tagger, Tagger):
-            raise InputError(f"{folder}: expected a tagger, found a task model of {tagger.name!r}: elmo task train tag")
-        if tagger.has_spans != self.finds_entities:
-            found, right = ("of spans", "elmo_ner") if tagger.has_spans else ("of single words", "elmo_tagger")
-            raise InputError(f'{folder}: its labels are {found}: use nlp.add_pipe("{right}") for it')
-        self._tagger = tagger
-        return tagger
-
-    def _set_tags(self, doc: Doc, tagged: Iterable[tuple[Sequence[Token], Sequence[str]]]) -> None:
-        attribute, space = (f"{self.attribute}_", {"pos": "SPACE", "tag": "_SP"}[self.attribute])
-        for token in doc:
-            if token.is_space:
-                setattr(token, attribute, space)  # as spaCy's own taggers do
-        for sentence, labels in tagged:
-            for token, label in zip(sentence, labels, strict=True):
-                setattr(token, attribute, label)
-
-    def _set_entities(self, doc: Doc, tagged: Iterable[tuple[Sequence[Token], Sequence[str]]]) -> None:
-        from elmokit.tasks.scores.spans import spans_of
-
-        taken = {token.i for entity in doc.ents for token in entity}
-        entities = list(doc.ents)
-        for sentence, labels in tagged:
-            for kind, first, last in spans_of(labels):
-                start, end = sentence[first].i, sentence[last].i + 1
-                if taken.isdisjoint(range(start, end)):
-                    entities.append(Span(doc, start, end, label=kind or "ENT"))  # where there is one kind, without name
-        doc.set_ents(entities)
 
 
 @Language.factory(
@@ -378,31 +273,7 @@ def make_elmo(
     )
 
 
-TASK_SETTINGS = {"task": None, "elmo": None, "device": None}
-
-
-@Language.factory("elmo_tagger", assigns=["token.tag", "token.pos"], default_config=TASK_SETTINGS)
-def make_tagger(nlp: Language, name: str, task: str | None, elmo: str | None, device: str | None) -> ElmoTagger:
-    """The component `elmo_tagger` of a pipeline's settings; spaCy calls this."""
-    return ElmoTagger(name, task=_check_named(task, "elmo_tagger"), elmo=elmo, device=device)
-
-
-@Language.factory("elmo_ner", assigns=["doc.ents", "token.ent_iob", "token.ent_type"], default_config=TASK_SETTINGS)
-def make_ner(nlp: Language, name: str, task: str | None, elmo: str | None, device: str | None) -> ElmoTagger:
-    """The component `elmo_ner` of a pipeline's settings; spaCy calls this."""
-    return ElmoTagger(name, task=_check_named(task, "elmo_ner"), finds_entities=True, elmo=elmo, device=device)
-
-
-def _check_named(task: str | None, component: str) -> str:
-    if task is None:
-        raise InputError(
-            "expected the folder of a task model that `elmo task train tag` wrote, found none: "
-            f'nlp.add_pipe("{component}", config={{"task": "FOLDER"}})'
-        )
-    return task
-
-
-def _list_sentences(doc: Doc) -> list[list[Token]]:
+def list_sentences(doc: Doc) -> list[list[Token]]:
     """The sentences of a document, without tokens of white space; none that is empty."""
     spans = doc.sents if doc.has_annotation("SENT_START") else [doc]
     sentences = ([token for token in span if not token.is_space] for span in spans)
@@ -434,7 +305,7 @@ def _measure_length(thing: Doc | Span | Token) -> float:
 
 
 def _compare(thing: Doc | Span | Token, other: Any) -> float:  # noqa: ANN401
-    """The cosine of two vectors, 0 where there is none; spaCy itself says 1 of equal words, whatever their sentences."""
+    """The cosine of two vectors, 0 where there is none; spaCy would say 1 of equal words, whatever their sentences."""
     from elmokit.embed.layers import compute_cosines
 
     first, second = _find_vector(thing), np.asarray(other.vector)
