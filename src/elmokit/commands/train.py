@@ -96,6 +96,8 @@ class Train(Computation):
         None
     )
     """Stop with a checkpoint after so many minutes; the same command continues."""
+    patience: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 600
+    """With several processes: how long one waits for the others within a step before it gives up."""
     workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: like --threads)")] = None
     """Processes that split the text into words."""
     device: Device = None
@@ -136,6 +138,7 @@ class Train(Computation):
             workers=self.workers,
             device=self.device,
             minutes=self.minutes,
+            patience=self.patience,
             tensorboard=self.tensorboard,
             quiet=self.quiet,
         )

@@ -1,7 +1,12 @@
 """Where a process of a run stands: which of how many it is, and on which device it computes.
 
-Alone, or one of several that `torchrun` started: then they find each other here, add up what each has, and wait for
-each other. Only the first speaks and writes files.
+Alone, or one of several that `torchrun` started, on one machine or many: then they find each other here, add up what
+each has, and wait for each other. Only the first speaks and writes files. Who has introduced the processes to each
+other already, as Ray Train does, is taken at its word.
+
+A process that dies breaks its connections, and the others end at once. A network that is cut breaks nothing: the others
+would wait, each for its share of the gradient. So nobody waits longer than `patience` within a step; whatever started
+the processes then starts them again, and they continue from the checkpoint.
 """
 
 from __future__ import annotations
@@ -19,20 +24,30 @@ from tqdm import tqdm
 
 from elmokit.devices import find_device
 
-__all__ = ["Place", "find_place"]
+__all__ = ["PATIENCE", "Place", "find_place"]
 
-# The others wait while the first process encodes the text, which may take hours. If one dies, torchrun ends the rest.
-PATIENCE = timedelta(days=2)
+# The others wait between steps while the first process encodes the text, which may take hours.
+LONG_WAIT = timedelta(days=2)
+PATIENCE = 600.0  # seconds
 
 
 @dataclass(frozen=True)
 class Place:
-    """Which of how many processes this is, and where it computes."""
+    """Which of how many processes this is, and where it computes.
+
+    Arguments:
+        rank: its number, from 0.
+        world: how many there are.
+        device: where it computes.
+        is_quiet: whether it shows nothing.
+        waiting: the group of all processes in which they wait for as long as it takes; the usual one if not given.
+    """
 
     rank: int
     world: int
     device: torch.device
     is_quiet: bool = False
+    waiting: distributed.ProcessGroup | None = None
 
     @property
     def is_first(self) -> bool:
@@ -42,7 +57,7 @@ class Place:
     def wait(self) -> None:
         """Wait for all processes to come here."""
         if self.world > 1:
-            distributed.barrier()
+            distributed.barrier(self.waiting)
 
     def total(self, values: Sequence[float]) -> list[float]:
         """The sums of these numbers over all processes, which must all ask."""
@@ -59,12 +74,13 @@ class Place:
 
 
 @contextmanager
-def find_place(device: str | None = None, *, is_quiet: bool = False) -> Iterator[Place]:
+def find_place(device: str | None = None, *, is_quiet: bool = False, patience: float = PATIENCE) -> Iterator[Place]:
     """This process's place, by what `torchrun` says; the processes part again at the end.
 
     Arguments:
         device: `"cpu"`, `"cuda"`, …; a GPU if there is one. With several processes each takes its own GPU.
         is_quiet: whether no process shows anything.
+        patience: seconds that a process waits for the others within a step.
     """
     kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
     world, on_gpu = int(os.environ.get("WORLD_SIZE", "1")), kind.startswith("cuda")
@@ -76,10 +92,13 @@ def find_place(device: str | None = None, *, is_quiet: bool = False) -> Iterator
     if world == 1:
         yield Place(0, 1, place, is_quiet)
         return
-    distributed.init_process_group("nccl" if on_gpu else "gloo", timeout=PATIENCE)
+    is_ours = not distributed.is_initialized()
+    if is_ours:
+        distributed.init_process_group("nccl" if on_gpu else "gloo", timeout=timedelta(seconds=patience))
+    waiting = distributed.new_group(timeout=LONG_WAIT)
     try:
-        yield Place(distributed.get_rank(), distributed.get_world_size(), place, is_quiet)
-        distributed.barrier()  # the first process keeps the others' meeting place: it must not leave before them
+        yield Place(distributed.get_rank(), distributed.get_world_size(), place, is_quiet, waiting)
+        distributed.barrier(waiting)  # the first process keeps the others' meeting place: it must not leave before them
     finally:
         gc.collect()  # gloo's threads end with the last reference to the group; the process aborts if they outlive it
-        distributed.destroy_process_group()
+        distributed.destroy_process_group(None if is_ours else waiting)

@@ -52,7 +52,7 @@ from elmokit.pretrain.held_out import measure_perplexity, to_perplexity
 from elmokit.pretrain.journal import Journal, Listener, Meter, RateGuard, write_tensorboard
 from elmokit.pretrain.network import build_network
 from elmokit.pretrain.optim.optimiser import Optimiser
-from elmokit.pretrain.place import Place, find_place
+from elmokit.pretrain.place import PATIENCE, Place, find_place
 from elmokit.pretrain.recipes import TrainConfig
 from elmokit.pretrain.saving import Checkpoints, TrainingState, save_model
 from elmokit.pretrain.start import Start, choose_start
@@ -87,6 +87,7 @@ def train(
     workers: int | None = None,
     device: str | None = None,
     minutes: float | None = None,
+    patience: float = PATIENCE,
     tensorboard: bool = False,
     report: Listener | None = None,
     quiet: bool = False,
@@ -106,6 +107,7 @@ def train(
         workers: processes that segment.
         device: where to compute; a GPU if there is one.
         minutes: stop with a checkpoint after so many minutes; call again to continue.
+        patience: seconds that one of several processes waits for the others within a step before it gives up.
         tensorboard: also write the log for TensorBoard, to `DIR.training/tensorboard`.
         report: is handed every line of the log.
         quiet: do not show on standard output what is done.
@@ -115,8 +117,11 @@ def train(
     folder = model_folder.with_name(model_folder.name + ".training")
     if tensorboard:
         report = write_tensorboard(folder / "tensorboard", then=report)
-    # The first process alone writes, so it alone locks.
-    with find_place(device, is_quiet=quiet) as place, lock_output(model_folder) if place.is_first else nullcontext():
+    with (
+        find_place(device, is_quiet=quiet, patience=patience) as place,
+        # The first process alone writes, so it alone locks.
+        lock_output(model_folder) if place.is_first else nullcontext(),
+    ):
         start = choose_start(config, start_from=start_from, vectors=vectors)
         check_texts(texts, held_out, folder)
         settings = {**start.config.to_dict(), **start.origin}
@@ -138,6 +143,7 @@ def train(
         if place.is_first:
             for each in filter(None, (corpus, held_out_corpus)):
                 each.verify()
+        place.wait()
         if not _run(start, corpus, held_out_corpus, place, folder, model_folder, report, changed, deadline):
             place.say(f"stopped     after {minutes} minutes with a checkpoint; the same command continues it")
             return None
