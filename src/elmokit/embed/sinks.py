@@ -31,7 +31,16 @@ from elmokit.embed.segments import Segment
 from elmokit.errors import InputError
 from elmokit.io.hdf5 import new_hdf5
 
-__all__ = ["FORMATS", "Contents", "EncodedPart", "Format", "Rows", "find_format", "format_json_row", "write_parquet"]
+__all__ = [
+    "FORMATS",
+    "Contents",
+    "EmbeddedRows",
+    "EncodedPart",
+    "Format",
+    "find_format",
+    "format_json_row",
+    "write_parquet",
+]
 
 
 @dataclass(frozen=True)
@@ -152,7 +161,7 @@ def _make_parquet_end(parts: Sequence[Part], contents: Contents) -> bytes:
     return make_footer(_make_schema(contents), [_describe_part(part) for part in parts])
 
 
-def write_parquet(path: Path, groups: Iterable[Rows], contents: Contents) -> None:
+def write_parquet(path: Path, groups: Iterable[EmbeddedRows], contents: Contents) -> None:
     """A whole file at once, by the same rules: for who has no job that must be resumed in the middle of it.
 
     Arguments:
@@ -175,7 +184,7 @@ def write_parquet(path: Path, groups: Iterable[Rows], contents: Contents) -> Non
         file.write(make_footer(_make_schema(contents), described))
 
 
-class Rows(NamedTuple):
+class EmbeddedRows(NamedTuple):
     """Rows and their vectors.
 
     Arguments:
