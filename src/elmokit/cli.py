@@ -41,6 +41,7 @@ elmo compare     how alike is one word across sentences
 elmo embed       files of text in, files of vectors out
 elmo info        what a model is made of
 elmo convert     from one model format to another
+elmo export      a model for machines without torch, and for browsers
 elmo evaluate    how well a model predicts a text
 elmo predict     next words, previous words, substitutes of a word
 elmo train       a new model from your own text

@@ -13,6 +13,7 @@ from elmokit.commands.completion import Completion
 from elmokit.commands.convert import Convert
 from elmokit.commands.embed import Embed
 from elmokit.commands.evaluate import Evaluate
+from elmokit.commands.export import Export
 from elmokit.commands.info import Info
 from elmokit.commands.predict import Predict
 from elmokit.commands.probe import PROBE_SUMMARY, PROBES
@@ -28,6 +29,7 @@ COMMANDS: dict[str, type[Command]] = {
     "embed": Embed,
     "info": Info,
     "convert": Convert,
+    "export": Export,
     "evaluate": Evaluate,
     "predict": Predict,
     "train": Train,

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from elmokit.config import LstmConfig
 from elmokit.nn.operations import Clips, LayerState, LstmpWeights, Recurrence
 
-__all__ = ["Lstmp", "run"]
+__all__ = ["Lstmp", "pass_gates", "run"]
 
 
 class Lstmp(nn.Module):
@@ -70,18 +70,24 @@ def _run_one(recurrence: Recurrence, batch_sizes: Sequence[int], clips: Clips) -
     for input_nD in recurrence.inputs_ND.split(list(batch_sizes)):
         n = len(input_nD)
         gates_n4H = input_nD @ weights.input_D4H + hidden_BP[:n] @ weights.recurrent_P4H + weights.bias_4H
-        i_nH, j_nH, f_nH, o_nH = gates_n4H.chunk(4, dim=-1)
-        # The cell is clipped before the output gate reads it, as bilm-tf and AllenNLP do.
-        cell_nH = _clip(f_nH.sigmoid() * cell_BH[:n] + i_nH.sigmoid() * j_nH.tanh(), clips.cell)
-        hidden_nP = gated_nH = o_nH.sigmoid() * cell_nH.tanh()  # without a projection P is H
-        if weights.projection_HP is not None:
-            hidden_nP = _clip(gated_nH @ weights.projection_HP, clips.projection)
+        hidden_nP, cell_nH = pass_gates(gates_n4H, cell_BH[:n], weights.projection_HP, clips)
         outputs.append(hidden_nP)
         # Rows that have ended keep the state of their last word.
         hidden_BP = torch.cat([hidden_nP, hidden_BP[n:]])
         cell_BH = torch.cat([cell_nH, cell_BH[n:]])
     outputs_NP = torch.cat(outputs) if outputs else hidden_BP[:0]
     return outputs_NP, LayerState(hidden_BP, cell_BH)
+
+
+def pass_gates(gates_n4H: Tensor, cell_nH: Tensor, projection_HP: Tensor | None, clips: Clips) -> tuple[Tensor, Tensor]:
+    """The output (n, P) and the cell (n, H) after one word, from the sums that its gates see and the cell before it."""
+    i_nH, j_nH, f_nH, o_nH = gates_n4H.chunk(4, dim=-1)
+    # The cell is clipped before the output gate reads it, as bilm-tf and AllenNLP do.
+    cell_nH = _clip(f_nH.sigmoid() * cell_nH + i_nH.sigmoid() * j_nH.tanh(), clips.cell)
+    gated_nH = o_nH.sigmoid() * cell_nH.tanh()
+    if projection_HP is None:  # P is H
+        return gated_nH, cell_nH
+    return _clip(gated_nH @ projection_HP, clips.projection), cell_nH
 
 
 def _clip(values: Tensor, bound: float | None) -> Tensor:

@@ -169,6 +169,9 @@ async function start() {
     tell(problem.message);
     return;
   }
+  // A page without a server fills some views only.
+  for (const name of Object.keys(VIEWS)) if (info.views && !info.views.includes(name)) delete VIEWS[name];
+  readAddress();
   const models = document.getElementById("model");
   models.append(...info.models.map((model) => make("option", { value: model.name }, model.name)));
   models.value = info.models.some((model) => model.name === shared.model) ? shared.model : info.models[0].name;
