@@ -211,10 +211,15 @@ def _make_splitter(embedder: Embedder, kind: Format, *, split: bool, tokenised: 
 def _make_cutter(embedder: Embedder, splitter: RowSplitter, batch_size: int | None, segment_words: int) -> Cutter:
     # A CPU computes with all its cores; and a segmenter of the user's own may not work in other processes.
     is_ours = splitter.segmenter is None or type(splitter.segmenter) is RuleSegmenter
-    workers = min(MOST_WORKERS, max(1, count_cores() // 2)) if embedder.device.type == "cuda" and is_ours else 1
+    workers = count_workers() if embedder.device.type == "cuda" and is_ours else 1
     carries = embedder.state == "carry" and not splitter.split
     rows_per_batch = (batch_size or CARRY_BATCH_SIZE) if carries else 1
     return Cutter(splitter, segment_words, rows_per_batch=rows_per_batch, workers=workers)
+
+
+def count_workers() -> int:
+    """Processes that split text beside a GPU."""
+    return min(MOST_WORKERS, max(1, count_cores() // 2))
 
 
 def _embed_rest(
