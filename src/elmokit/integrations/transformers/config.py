@@ -19,7 +19,7 @@ from elmokit.errors import CheckpointError, ConfigError
 from elmokit.io import Checkpoint, model_names
 from elmokit.text.characters import make_scheme
 
-__all__ = ["ElmoConfig"]
+__all__ = ["ElmoConfig", "check_source"]
 
 
 class ElmoConfig(PretrainedConfig):
@@ -85,18 +85,12 @@ class ElmoConfig(PretrainedConfig):
         **kwargs: Any,  # noqa: ANN401
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The fields of a config.json; transformers calls this. The sources that only elmokit knows get advice."""
-        name = os.fspath(pretrained_model_name_or_path)
-        folder = Path(name)
-        advice = f"ElmoModel.from_elmokit({name!r}) reads it, and save_pretrained writes it for transformers"
-        if not folder.exists() and name in model_names():
-            raise CheckpointError(f"{name}: an installed model of elmokit, no folder and no hub id; {advice}")
-        if folder.is_file() or (folder.is_dir() and not (folder / "config.json").is_file()):
-            raise CheckpointError(f"{name}: expected a folder with a config.json; if it is an ELMo model, {advice}")
+        advice = check_source(pretrained_model_name_or_path)
         values, unused = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
         if values and values.get("model_type", "elmo") == "elmo" and "elmo" not in values:
             raise CheckpointError(
-                f"{name}: its config.json describes no ELMo model of elmokit (no field `elmo`); if it is one of "
-                f"ELMoForManyLangs, {advice}"
+                f"{pretrained_model_name_or_path}: its config.json describes no ELMo model of elmokit (it has no field "
+                f"`elmo`); if it is one of ELMoForManyLangs, {advice}"
             )
         return values, unused
 
@@ -128,6 +122,18 @@ class ElmoConfig(PretrainedConfig):
     def num_hidden_layers(self) -> int:
         """LSTM layers; `hidden_states` has one more, the context-free one."""
         return self.network.lstm.num_layers
+
+
+def check_source(source: str | os.PathLike[str]) -> str:
+    """Refuse what only elmokit can read, before anybody asks the hub for it; the advice to give in that case."""
+    name = os.fspath(source)
+    folder = Path(name)
+    advice = f"ElmoModel.from_elmokit({name!r}) reads it, and save_pretrained writes it for transformers"
+    if not folder.exists() and name in model_names():
+        raise CheckpointError(f"{name}: an installed model of elmokit, no folder and no hub id; {advice}")
+    if folder.is_file() or (folder.is_dir() and not (folder / "config.json").is_file()):
+        raise CheckpointError(f"{name}: expected a folder with a config.json; if it is an ELMo model, {advice}")
+    return advice
 
 
 def _reads_bytes(config: NetworkConfig) -> bool:

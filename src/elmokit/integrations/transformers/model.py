@@ -22,7 +22,7 @@ from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOut
 
 from elmokit import io
 from elmokit.errors import CheckpointError, EngineError, InputError
-from elmokit.integrations.transformers.config import ElmoConfig
+from elmokit.integrations.transformers.config import ElmoConfig, check_source
 from elmokit.model import Elmo
 from elmokit.nn.scalar_mix import ScalarMix
 from elmokit.text.characters import Scheme
@@ -57,6 +57,13 @@ class ElmoPreTrainedModel(PreTrainedModel):
         # Of what `io.load` has checked only a mix may be missing, and only a canonical state is left over.
         model.base_model.load_state_dict(checkpoint.tensors, strict=False)
         return model.eval()
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """The model of a folder or a hub id, as in all models of transformers."""
+        if pretrained_model_name_or_path is not None:
+            check_source(pretrained_model_name_or_path)
+        return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
 
     def freeze_bilm(self) -> None:
         """Leave only the mix of the layers, and a classifier if there is one, to learn: ELMo as a feature extractor."""
