@@ -65,6 +65,20 @@ def gensim(session: nox.Session) -> None:
     test(session, "tests/integrations/test_gensim.py")
 
 
+@nox.session
+def spacy(session: nox.Session) -> None:
+    """The components of spaCy's pipelines."""
+    install(session, ".[spacy]")
+    test(session, "tests/integrations/test_spacy.py")
+
+
+@nox.session
+def flair(session: nox.Session) -> None:
+    """Flair's embeddings; Flair needs transformers before 5, and so a huggingface_hub before 1."""
+    install(session, ".[flair]", frees=["huggingface_hub", "python-dateutil", "tokenizers", "transformers"])
+    test(session, "tests/integrations/test_flair.py")
+
+
 def install(session: nox.Session, *requirements: str, frees: list[str] | None = None) -> None:
     """Install torch, then elmokit with these requirements and pytest.
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,15 +110,12 @@ class StoredPipe(Pipe):
 
     def to_bytes(self, *, exclude: Sequence[str] = ()) -> bytes:
         """What `to_disk` writes, as a zip archive; nothing where it writes nothing."""
+        from elmokit.io.archive import pack
+
         with tempfile.TemporaryDirectory(prefix="elmokit-") as temporary:
-            folder, packed = Path(temporary, "model"), Path(temporary, "model.zip")
+            folder = Path(temporary, "model")
             self.to_disk(folder)
-            if not folder.exists():
-                return b""
-            with zipfile.ZipFile(packed, "w") as archive:
-                for file in filter(Path.is_file, sorted(folder.rglob("*"))):
-                    archive.write(file, file.relative_to(folder))
-            return packed.read_bytes()
+            return pack(folder) if folder.exists() else b""
 
     def from_bytes(self, data: bytes, *, exclude: Sequence[str] = ()) -> Any:  # noqa: ANN401
         """Take the model of what `to_bytes` gave."""

@@ -2,11 +2,13 @@
 
 A path arrives; the files that a model can consist of leave, in a folder of the caller's choice. Nothing is written
 before every entry has been looked at: absolute paths, `..`, links, encrypted entries and sizes out of proportion
-are refused. `zipfile` itself never unpacks more than an entry's declared size.
+are refused. `zipfile` itself never unpacks more than an entry's declared size. `pack` makes such an archive of a
+folder, for programs that store a model among other things.
 """
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import stat
@@ -16,7 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from elmokit.errors import CheckpointError
 
-__all__ = ["unpack"]
+__all__ = ["pack", "unpack"]
 
 MODEL_FILES = (".json", ".hdf5", ".h5", ".txt", ".gz", ".safetensors", ".dic", ".pkl", ".md")
 MOST_ENTRIES = 10_000
@@ -50,6 +52,15 @@ def unpack(path: Path, folder: Path) -> list[str]:
         raise CheckpointError(
             f"{path}: cannot be unpacked: {problem.strerror or problem}; unpack it yourself and give the folder"
         ) from problem
+
+
+def pack(folder: Path) -> bytes:
+    """The files of a folder as a zip archive, which `unpack` takes; weights hardly shrink, so nothing is compressed."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for file in filter(Path.is_file, sorted(folder.rglob("*"))):
+            archive.write(file, file.relative_to(folder))
+    return packed.getvalue()
 
 
 def _check_sizes(path: Path, entries: list[zipfile.ZipInfo]) -> None:
