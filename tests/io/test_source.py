@@ -13,7 +13,7 @@ import pytest
 from random_models import write_manylangs
 
 from elmokit.errors import CheckpointError
-from elmokit.io import load, model_names, packages
+from elmokit.io import archive, load, model_names, packages
 
 
 @pytest.fixture(autouse=True)
@@ -26,11 +26,11 @@ def no_network(monkeypatch):
 
 
 def pack(folder: Path, path: Path, inside: str = "", extra: dict[str, str] | None = None) -> Path:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as zipped:
         for file in folder.iterdir():
-            archive.write(file, inside + file.name)
+            zipped.write(file, inside + file.name)
         for name, text in (extra or {}).items():
-            archive.writestr(name, text)
+            zipped.writestr(name, text)
     return path
 
 
@@ -61,6 +61,13 @@ def test_a_native_archive_outlives_its_unpacked_files(native_folder, tmp_path, m
     checkpoint = load(pack(native_folder, tmp_path / "model.zip", "deep/er/"))
     assert not list((tmp_path / "temporary").iterdir())
     assert checkpoint.tensors["encoder.projection.weight"].equal(expected)
+
+
+def test_a_model_that_a_program_packs_is_a_source(native_folder, tmp_path):
+    (tmp_path / "model.zip").write_bytes(archive.pack(native_folder))
+    packed, expected = load(tmp_path / "model.zip"), load(native_folder)
+    assert packed.config == expected.config
+    assert all(np.array_equal(packed.tensors[name], tensor) for name, tensor in expected.tensors.items())
 
 
 def test_a_folder_of_seqvec(write_bilm, options):
