@@ -79,6 +79,20 @@ def flair(session: nox.Session) -> None:
     test(session, "tests/integrations/test_flair.py")
 
 
+@nox.session
+def ray(session: nox.Session) -> None:
+    """Embedding and training on a Ray cluster of this machine, and the callable under datasets and Dask."""
+    install(session, ".[ray]", "dask", "datasets")
+    test(session, "tests/integrations/test_ray.py", "tests/embed/test_mapping.py", "tests/embed/test_chunks.py")
+
+
+@nox.session
+def two_nodes(session: nox.Session) -> None:
+    """Training on two hosts, which are network namespaces: needs root and iproute2."""
+    install(session, ".")
+    session.run("python", "benchmarks/two_nodes.py", *session.posargs, env={"OMP_NUM_THREADS": "1"})
+
+
 def install(session: nox.Session, *requirements: str, frees: list[str] | None = None) -> None:
     """Install torch, then elmokit with these requirements and pytest.
 

@@ -55,7 +55,7 @@ def test_every_extra_is_imported_somewhere():
     source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
     for extra in set(extras) - {"all", "test", "docs"}:
         for requirement in extras[extra]:
-            name = re.split("[<>=]", requirement)[0].replace("scikit-learn", "sklearn").replace("-", "_")
+            name = re.split(r"[\[<>=]", requirement)[0].replace("scikit-learn", "sklearn").replace("-", "_")
             assert re.search(rf"^\s*(import|from) \S*\b{name}\b", source, re.M), f"{extra} asks for {name} in vain"
 
 

@@ -1,7 +1,7 @@
-"""`elmo embed`: files of text in, one file of vectors out.
+"""`elmo embed`: files of text in, one file of vectors out; with `--engine ray` a folder of files, by many machines.
 
 Lines arrive from files or standard input; each becomes one row of the output (with `--split`, one row per sentence).
-The work is `embed_files`; here stand its options and the progress bar.
+The work is `embed_files`, or `embed_on_ray`; here stand their options and the progress bar.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import tyro
 
@@ -92,9 +92,31 @@ class Embed(Computation):
     """Stop at a word that must be cut (too long, or with a NUL byte) instead of counting it."""
     device: Device = None
     precision: Precision = "float32"
+    engine: Annotated[
+        Literal["local", "ray"],
+        tyro.conf.arg(
+            help="Where: in this process, or on a Ray cluster, which takes folders and Parquet files too and makes OUT "
+            "a folder of Parquet files."
+        ),
+    ] = "local"
+    address: Annotated[
+        str | None,
+        tyro.conf.arg(metavar="HOST:PORT|auto", help_behavior_hint="(default: RAY_ADDRESS, or this machine)"),
+    ] = None
+    """With --engine ray: the cluster."""
+    workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as many as fit)")] = None
+    """With --engine ray: processes that embed, each with a GPU or --threads cores (1 unless told)."""
+    column: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: text)")] = None
+    """With --engine ray: the column of Parquet files that has the text."""
 
     def run(self) -> None:
         """Embed the files, showing progress when someone is watching."""
+        if self.engine == "ray":
+            self._tell(self._write_on_ray())
+            return
+        for name in ("address", "workers", "column"):
+            if getattr(self, name) is not None:
+                raise InputError(f"{name} is for a Ray cluster only: say --engine ray, too")
         from elmokit.text.files import find_files
 
         find_files(self.files)
@@ -107,13 +129,41 @@ class Embed(Computation):
         if self.format is None and self.output.suffix.lower() not in SUFFIXES:
             known = f"use one of {', '.join(SUFFIXES)}, or say --format"
             raise InputError(f"cannot tell the format of {self.output} from its suffix: {known}")
-        report = self._write_file()
+        self._tell(self._write_file())
+
+    def _tell(self, report: EmbedReport) -> None:
+        for warning in report.warnings:
+            self.advise(warning)
         if not report.was_complete:
             lines = "1 line" if report.num_lines == 1 else f"{report.num_lines:,} lines"
             words = "1 word" if report.num_words == 1 else f"{report.num_words:,} words"
             say(f"{self.output}: {lines}, {words}, {report.seconds:.1f} s")
             if not report.num_words:
                 self.advise(f"there is no word in {', '.join(map(str, self.files))}: the output holds no vector")
+
+    def _write_on_ray(self) -> EmbedReport:
+        if self.format not in (None, "parquet") or str(self.output) == "-":
+            raise InputError("--engine ray writes a folder of Parquet files: name a folder, and leave --format out")
+        from elmokit.integrations.ray import embed_on_ray
+
+        # Ray's workers report part by part, and its own notes would break a bar.
+        with _bar(hidden=False, as_lines=True) as show:
+            return embed_on_ray(
+                self.files,
+                self.output,
+                model=self.model,
+                address=self.address,
+                workers=self.workers,
+                threads=self.threads or 1,
+                column=self.column or "text",
+                state=self.state,
+                resume=self.resume,
+                overwrite=self.overwrite,
+                device=self.device,
+                precision=self.precision,
+                **{**self._options(), "dtype": self.dtype or "float16"},
+                progress=show,
+            )
 
     def _write_to_standard_output(self) -> None:
         """JSON lines, while they are computed."""
@@ -127,7 +177,9 @@ class Embed(Computation):
 
         stream = partial(stream_files, self.files, sys.stdout.buffer)
         # What reads a pipe may write to the same terminal, where a bar would stand in the middle of its lines.
-        self._embed(stream, hidden=sys.stdout.isatty(), as_lines=_is_pipe(sys.stdout))
+        report = self._embed(stream, hidden=sys.stdout.isatty(), as_lines=_is_pipe(sys.stdout))
+        for warning in report.warnings:
+            self.advise(warning)
 
     def _write_file(self) -> EmbedReport:
         from elmokit.embed.files import embed_files
@@ -144,24 +196,23 @@ class Embed(Computation):
         )
 
     def _embed(self, embed: Callable[..., EmbedReport], *, hidden: bool = False, as_lines: bool = False) -> EmbedReport:
-        """Load the model, run `embed` with the options that every output has, and pass its warnings on."""
+        """Load the model and run `embed` with the options that every output has."""
         from elmokit.embed.embedder import Embedder
 
         embedder = Embedder.from_pretrained(self.model, device=self.device, precision=self.precision, state=self.state)
         with _bar(hidden=hidden, as_lines=as_lines) as show:
-            report = embed(
-                embedder=embedder,
-                layers=int(self.layers) if self.layers.isdecimal() else self.layers,
-                dtype=self.dtype,
-                batch_size=self.batch_size,
-                split=self.split,
-                tokenised=self.tokenised,
-                strict=self.strict,
-                progress=show,
-            )
-        for warning in report.warnings:
-            self.advise(warning)
-        return report
+            return embed(embedder=embedder, **self._options(), progress=show)
+
+    def _options(self) -> dict[str, Any]:
+        """What every way to embed is told."""
+        return {
+            "layers": int(self.layers) if self.layers.isdecimal() else self.layers,
+            "dtype": self.dtype,
+            "batch_size": self.batch_size,
+            "split": self.split,
+            "tokenised": self.tokenised,
+            "strict": self.strict,
+        }
 
 
 def _is_pipe(stream: TextIO) -> bool:

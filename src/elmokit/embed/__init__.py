@@ -12,13 +12,15 @@ if TYPE_CHECKING:
     from elmokit.embed.documents import Document
     from elmokit.embed.embedder import Embedder
     from elmokit.embed.files import EmbedReport, embed_files
+    from elmokit.embed.mapping import EmbedBatches
     from elmokit.embed.progress import Progress
 
-__all__ = ["Document", "EmbedReport", "Embedder", "Progress", "embed_files"]
+__all__ = ["Document", "EmbedBatches", "EmbedReport", "Embedder", "Progress", "embed_files"]
 
 _HOMES = {
     "Document": "documents",
     "Embedder": "embedder",
+    "EmbedBatches": "mapping",
     "EmbedReport": "files",
     "embed_files": "files",
     "Progress": "progress",

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import cast
 
 import torch
 from torch import distributed
@@ -95,7 +96,7 @@ def find_place(device: str | None = None, *, is_quiet: bool = False, patience: f
     is_ours = not distributed.is_initialized()
     if is_ours:
         distributed.init_process_group("nccl" if on_gpu else "gloo", timeout=timedelta(seconds=patience))
-    waiting = distributed.new_group(timeout=LONG_WAIT)
+    waiting = cast(distributed.ProcessGroup, distributed.new_group(timeout=LONG_WAIT))
     try:
         yield Place(distributed.get_rank(), distributed.get_world_size(), place, is_quiet, waiting)
         distributed.barrier(waiting)  # the first process keeps the others' meeting place: it must not leave before them
