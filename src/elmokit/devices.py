@@ -1,4 +1,4 @@
-"""The machine: which device to compute on, how arrays get there, and whether its memory ran out.
+"""The machine: which device to compute on, how arrays get there, recorded launches, and whether its memory ran out.
 
 Nothing here imports torch before it is needed: a command asks about memory without it.
 """
@@ -6,7 +6,8 @@ Nothing here imports torch before it is needed: a command asks about memory with
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import InputError
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["find_device", "is_out_of_memory", "move_to_device"]
+__all__ = ["find_device", "is_out_of_memory", "move_to_device", "record_launches"]
 
 # CUDA raises an error of its own; on a CPU torch raises a plain RuntimeError whose wording differs between systems.
 _OUT_OF_MEMORY = re.compile(r"out of memory|not enough memory|can't allocate memory", re.IGNORECASE)
@@ -55,6 +56,25 @@ def move_to_device(numbers: np.ndarray | Tensor, device: torch.device) -> Tensor
     if device.type != "cuda" or tensor.is_cuda:
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def record_launches(run: Callable[[], None], pool: Any) -> Callable[[], None]:  # noqa: ANN401
+    """All that this function launches on a GPU, as one launch; what it compiles must be compiled before.
+
+    Other threads may use the device meanwhile.
+
+    Arguments:
+        run: reads and writes memory that stays where it is.
+        pool: the memory for what it makes on the way (`torch.cuda.graph_pool_handle`), which several recordings may
+            share if none needs it after its own end.
+    """
+    import torch
+
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        run()
+    return graph.replay
 
 
 def is_out_of_memory(problem: BaseException) -> bool:

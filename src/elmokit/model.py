@@ -24,6 +24,7 @@ from torch.nn import functional as F
 
 from elmokit import io
 from elmokit.config import ElmoConfig
+from elmokit.devices import move_to_device
 from elmokit.engines.precision import PrecisionName, check_precision
 from elmokit.errors import InputError
 from elmokit.nn.bilm import BiLM, BilmState
@@ -303,12 +304,19 @@ class Elmo(nn.Module):
         return torch.from_numpy(self.scheme.batch_ids(sentences)).to(self.device)
 
     def encode_words(self, ids_NC: Tensor) -> Tensor:
-        """Context-free vectors (N, P) of the words with these ids."""
+        """Context-free vectors (N, P) of the words with these ids.
+
+        Ids on the host are trimmed there and sent, so that nobody waits for a GPU to look at them.
+        """
         if torch.is_grad_enabled() and any(weight.requires_grad for weight in self.encoder.parameters()):
             return self.encoder(ids_NC)
-        size = WORDS_AT_A_TIME if ids_NC.device.type == "cpu" else WORDS_AT_A_TIME_ON_GPU
+        size = WORDS_AT_A_TIME if self.device.type == "cpu" else WORDS_AT_A_TIME_ON_GPU
+        chunks = ids_NC.split(size)
         with torch.no_grad():
-            return torch.cat([self.encoder(chunk_NC) for chunk_NC in ids_NC.split(size)])
+            if ids_NC.device == self.device:
+                return torch.cat([self.encoder(chunk_NC) for chunk_NC in chunks])
+            trimmed = (move_to_device(self.encoder.trim(chunk_NC), self.device) for chunk_NC in chunks)
+            return torch.cat([self.encoder(chunk_NC, trim=False) for chunk_NC in trimmed])
 
     if TYPE_CHECKING:  # to a type checker, what calling an nn.Module gives is Any
 

@@ -1,5 +1,7 @@
 """Characters to word vectors: trimming, distinct words, highways, word tables."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -42,6 +44,19 @@ def test_trimming_changes_nothing():
         ids = ids_of_lengths(lengths)
         assert count_needed_columns(ids, 5) == min(50, max(lengths) + 5)
         assert (encoder(ids) - untrimmed(encoder, ids)).abs().max() == 0.0
+
+
+@pytest.mark.parametrize("words", [None, WordConfig(num_words=7, dim=4)])
+def test_ids_may_be_trimmed_beforehand(words):
+    config = replace(CONFIG, words=words)
+    encoder, ids = WordEncoder(config).requires_grad_(False), ids_of_lengths([4, 9])
+    if words is not None:
+        ids = torch.cat([torch.tensor([[3], [7]]), ids], dim=1)
+    trimmed = encoder.trim(ids)
+    assert trimmed.shape == (2, 9 + 5 + (words is not None))
+    assert torch.equal(encoder(trimmed, trim=False), encoder(ids))
+    alone = WordEncoder(ElmoConfig(None, WordConfig(num_words=7, dim=4), CONFIG.lstm))
+    assert alone.trim(ids[:, :1]).shape == (2, 1)
 
 
 @settings(deadline=None, max_examples=30)

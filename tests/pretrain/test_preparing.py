@@ -93,7 +93,7 @@ def test_arrays_come_back_from_their_bytes():
 @pytest.mark.parametrize("output", ["full", "sampled"])
 def test_recorded_steps_learn_what_others_learn(texts, tiny, tmp_path, output, monkeypatch):
     # A "recording" that calls the function again stands for a CUDA graph.
-    monkeypatch.setattr(stepping, "record", lambda run, pool: run)
+    monkeypatch.setattr(stepping, "record_launches", lambda run, pool: run)
     config = tiny(output=output, tokens_per_batch=40)
     config = dataclasses.replace(config, dropout=0.2)
     corpus = encode_corpus([texts[0]], tmp_path / "c", tokenised=True, progress=False, workers=1, min_count=2)

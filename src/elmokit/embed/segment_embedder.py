@@ -2,9 +2,9 @@
 
 Arrives: a `Segment`, in which each distinct word stands once. Leaves: one array of vectors, in the order of the input
 and in the dtype of the output. Distinct words are encoded once per segment; sentences are sorted by length and read in
-batches; each batch puts its vectors where they belong in the segment's array, which lies on the model's device. From a
-GPU the whole array is copied to pinned memory in a stream of its own, so that the next segment is computed meanwhile;
-`PendingVectors` waits for it, in whichever thread needs the numbers.
+batches (on a GPU by recorded passes, `recorded.py`); each batch puts its vectors where they belong in the segment's
+array, which lies on the model's device. From a GPU the whole array is copied to pinned memory in a stream of its own,
+so that the next segment is computed meanwhile; `PendingVectors` waits for it, in whichever thread needs the numbers.
 
 Shapes: R rows, N words of the segment, n words of a batch, T its positions with boundaries, U distinct words, P width
 of a direction, D = 2P.
@@ -23,11 +23,13 @@ from elmokit.embed.batches import read_layers
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.layers import Layers
 from elmokit.embed.parts import Part
+from elmokit.embed.recorded import RecordedReader
 from elmokit.embed.segments import Segment
 from elmokit.embed.sinks import Contents
 from elmokit.errors import InputError
 from elmokit.nn.bilm import BilmState
 from elmokit.nn.packing import NUM_BOUNDARIES, BoundedText, add_boundaries, join_ranges
+from elmokit.reading.batching import choose_budget
 from elmokit.reading.encoder import BEGIN, END, TextEncoder
 
 __all__ = ["PendingVectors", "SegmentEmbedder"]
@@ -85,6 +87,10 @@ class SegmentEmbedder:
         self._layers, self._batch_size, self._contents = layers, batch_size, contents
         device = embedder.device
         self._copier = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._recorder: RecordedReader | None = None
+        if RecordedReader.suits(embedder.elmo) and embedder.state != "carry" and batch_size is None:
+            start = embedder.elmo.canonical_state if embedder.state == "canonical" else None
+            self._recorder = RecordedReader(embedder.elmo, layers, start, choose_budget(device.type))
 
     def restore(self, part: Part) -> None:
         """Continue from the state at the end of a part."""
@@ -105,9 +111,11 @@ class SegmentEmbedder:
             report: called with the part of the words that is done, after every batch.
         """
         embedder = self._embedder
-        sheet = _Sheet(embedder.encoder, segment, self._layers, self._contents)
-        num_done = 0
-        for rows in embedder.plan_batches(segment.lengths_R, self._batch_size):
+        sheet = _Sheet(embedder.encoder, segment, self._layers, self._contents, self._recorder)
+        num_done, lengths_R = 0, segment.lengths_R
+        if self._recorder is not None:
+            lengths_R = self._recorder.round_up(lengths_R + NUM_BOUNDARIES) - NUM_BOUNDARIES
+        for rows in embedder.plan_batches(lengths_R, self._batch_size):
             embedder.read_batch(sheet.read, rows, count_words=lambda row: int(segment.lengths_R[row]))
             num_done += int(segment.lengths_R[rows].sum())
             report(num_done / max(1, segment.num_words))
@@ -119,11 +127,18 @@ class _Sheet:
 
     Attributes:
         vectors: (N, D) or (N, K, D) in the dtype of the output.
-        largest: of all numbers so far, without their signs.
+        largest: of all numbers so far, without their signs, where float16 may not hold it.
     """
 
-    def __init__(self, encoder: TextEncoder, segment: Segment, layers: Layers, contents: Contents) -> None:
-        self._elmo, self._layers, self._contents = encoder.elmo, layers, contents
+    def __init__(
+        self,
+        encoder: TextEncoder,
+        segment: Segment,
+        layers: Layers,
+        contents: Contents,
+        recorder: RecordedReader | None,
+    ) -> None:
+        self._elmo, self._layers, self._contents, self._recorder = encoder.elmo, layers, contents, recorder
         self._device = encoder.elmo.device
         dtype = getattr(torch, contents.dtype)
         self.vectors = torch.zeros(segment.num_words, *contents.word_shape, dtype=dtype, device=self._device)
@@ -138,13 +153,22 @@ class _Sheet:
         places_n = join_ranges(self._offsets[rows], lengths_B)
         words_T, starts_B = add_boundaries(self._numbers_N[places_n], lengths_B, begin=BEGIN, end=END)
         text = BoundedText(self._vectors_UP, words_T, starts_B, lengths_B + NUM_BOUNDARIES)
-        layers, after = read_layers(self._elmo, text, self._layers, state)
-        positions_n = move_to_device(join_ranges(starts_B + 1, lengths_B), self._device)
+        chosen, after = self._read_text(text, state)
         places_n = move_to_device(places_n, self._device)
-        for number, layer_TD in enumerate(layers):
-            chosen_nD = layer_TD[positions_n]
-            if len(chosen_nD):
-                self.largest = torch.maximum(self.largest, chosen_nD.abs().amax())
+        for number, words_nD in enumerate(chosen):
+            if len(words_nD) and self.vectors.dtype == torch.float16:
+                self.largest = torch.maximum(self.largest, words_nD.abs().amax())
             place = self.vectors if self._contents.num_layers is None else self.vectors[:, number]
-            place.index_copy_(0, places_n, chosen_nD.to(place.dtype))
+            place.index_copy_(0, places_n, words_nD.to(place.dtype))
         return [], after
+
+    def _read_text(self, text: BoundedText, state: BilmState | None) -> tuple[list[Tensor], BilmState]:
+        """The layers asked for (n, D) of the words of a text, and the state after its sentences, where it is kept."""
+        if self._recorder is not None and self._recorder.takes(text.lengths_B):
+            recorded = self._recorder.read(text)
+            if recorded is not None:
+                return recorded, BilmState.zeros(self._elmo.config.lstm, 0, like=self._vectors_UP)
+        layers, after = read_layers(self._elmo, text, self._layers, state)
+        positions_n = join_ranges(text.starts_B + 1, text.lengths_B - NUM_BOUNDARIES)
+        positions_n = move_to_device(positions_n, self._device)
+        return [layer_TD[positions_n] for layer_TD in layers], after

@@ -187,6 +187,14 @@ class WordEncoder(EngineModule):
         """
         return _encode_by_best(self.weights(), ids_NC, trim=trim, precision=self.precision)
 
+    def trim(self, ids_NC: Tensor) -> Tensor:
+        """The same words without the columns that cannot matter (`count_needed_columns`)."""
+        if self.characters is None:
+            return ids_NC
+        widest = max(weight_KEw.shape[2] for weight_KEw, _ in self.weights().filters)
+        first = 0 if self.words is None else 1
+        return ids_NC[:, : first + count_needed_columns(ids_NC[:, first:], widest)]
+
     def features(self, ids_NC: Tensor) -> Tensor:
         """What is known of each word (N, F) before the linear map, which keeps what predicts its neighbours."""
         return _encode_by_best(self.weights()._replace(projection=None), ids_NC, trim=True, precision=self.precision)

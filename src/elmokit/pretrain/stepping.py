@@ -16,13 +16,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 
-from elmokit.devices import move_to_device
+from elmokit.devices import move_to_device, record_launches
 from elmokit.nn.bilm import BilmState
 from elmokit.pretrain.batches.batch import Batch
 from elmokit.pretrain.batches.preparing import Layout, Prepared, join_arrays, split_memory
@@ -270,7 +270,7 @@ class GraphStepper(Stepper):
             inputs = StepInputs(blocks, words_2N.long(), targets_2N.long(), keys_N, batch.batch_sizes)
             self._run(inputs, state, negatives, seed, scale)
 
-        return _Recording(record(run, self._pool), memory, state)
+        return _Recording(record_launches(run, self._pool), memory, state)
 
 
 class _Recording(NamedTuple):
@@ -279,15 +279,6 @@ class _Recording(NamedTuple):
     replay: Callable[[], None]
     memory: Tensor
     state: BilmState
-
-
-def record(run: Callable[[], None], pool: Any) -> Callable[[], None]:  # noqa: ANN401
-    """All that this function launches, as one launch."""
-    graph = torch.cuda.CUDAGraph()
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph, pool=pool):
-        run()
-    return graph.replay
 
 
 def _one_word(batch: Batch) -> Batch:

@@ -122,7 +122,7 @@ class TextEncoder:
             return elmo.encode_words(ids_UC.to(elmo.device))
         # Words of similar length go through the convolutions together, which then skip the columns no word reaches.
         order_U = np.argsort([len(str(word)) for word in words], kind="stable")
-        sorted_UP = elmo.encode_words(move_to_device(ids_UC[torch.from_numpy(order_U)], elmo.device))
+        sorted_UP = elmo.encode_words(ids_UC[torch.from_numpy(order_U)])
         return sorted_UP[move_to_device(order_U.argsort(), elmo.device)]
 
 
