@@ -106,12 +106,6 @@ class LayersGraph(nn.Module):
     Arguments:
         bilm: the two stacks, whose weights are used, not copied.
         state: one row, from which every sentence starts; zeros if not given.
-
-    Example:
-        >>> from elmokit import ElmoConfig
-        >>> bilm = BiLM(ElmoConfig.tiny().lstm)
-        >>> LayersGraph(bilm)(torch.zeros(2, 5, 64), torch.tensor([5, 3])).shape
-        torch.Size([3, 2, 5, 128])
     """
 
     def __init__(self, bilm: BiLM, state: BilmState | None = None) -> None:

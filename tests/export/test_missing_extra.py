@@ -1,0 +1,17 @@
+"""Without the packages that write ONNX."""
+
+import sys
+
+from elmokit.cli import main
+
+
+def test_elmo_export_names_the_command_that_installs_them(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    assert main(["export", "en-small", "-o", str(tmp_path / "out")]) == 1
+    assert "pip install 'elmokit[export]'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_precision_that_there_is_not_is_refused(tmp_path, capsys):
+    assert main(["export", "en-small", "-o", str(tmp_path / "out"), "--precision", "int4"]) == 2
+    assert "--precision is 'int4': use one of float32, int8" in capsys.readouterr().err
