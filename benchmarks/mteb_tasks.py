@@ -28,7 +28,6 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
 from elmokit.integrations.transformers import ElmoModel, ElmoTokenizer
-from elmokit.tasks.data.tables import read_labelled_lines
 from elmokit.tasks.data.trees import read_trees
 
 
@@ -94,10 +93,10 @@ def find_tasks(data):
             "SICK-R-local", [(row["sentence_A"], row["sentence_B"], row["relatedness_score"]) for row in rows]
         )
     for folder in {path.parent for path in data.rglob("TREC.train")}:
-        train, test = (list(map(as_pair, read_labelled_lines(folder / f"TREC.{split}"))) for split in ("train", "test"))
+        train, test = (read_trec(folder / f"TREC.{split}") for split in ("train", "test"))
         yield make_classification_task("TREC-6-local", train=train, test=test)
     for folder in {path.parent for path in data.rglob("sst5/train.txt")}:
-        train, test = (list(map(as_pair, read_trees(folder / f"{split}.txt"))) for split in ("train", "test"))
+        train, test = (read_sst(folder / f"{split}.txt") for split in ("train", "test"))
         yield make_classification_task("SST-5-local", train=train, test=test)
     for folder in {path.parent for path in data.rglob("subj.objective")}:
         examples = []
@@ -108,8 +107,15 @@ def find_tasks(data):
         yield make_classification_task("Subj-local", train=train, test=examples[::10])
 
 
-def as_pair(example):
-    return example.label, " ".join(example.words)
+def read_trec(path):
+    """(label, text) of lines such as `NUM:dist How far is it ?`, which are in Latin-1."""
+    lines = path.read_text(encoding="latin-1").splitlines()
+    return [(line.partition(":")[0], line.partition(" ")[2]) for line in lines if line.strip()]
+
+
+def read_sst(path):
+    """(label, text) of the whole trees."""
+    return [(example.label, " ".join(example.words)) for example in read_trees(path)]
 
 
 def run(encoder, tasks, *, batch_size=32):

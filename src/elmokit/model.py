@@ -223,6 +223,30 @@ class Elmo(nn.Module):
         """Write the model as a folder; `mix` names the mix that becomes the stored one (`layers="mix"`)."""
         io.save(self.to_checkpoint(mix=mix), destination, format=format, dtype=dtype)
 
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        metadata: dict[str, str] | None = None,
+        dtype: Literal["float32", "float16", "int8"] = "float32",
+        mix: int | None = None,
+        private: bool | None = None,
+        token: str | None = None,
+    ) -> str:
+        """Upload the model, with a card, to the hub; `from_pretrained(repo_id)` then loads it.
+
+        Arguments:
+            repo_id: `owner/name`; the repository is made if it does not exist.
+            metadata: what the card says of the model: `name`, `description`, `license`, `language` and other facts.
+            dtype: how weights are stored.
+            mix: the mix that becomes the stored one, as for `save_pretrained`.
+            private: of a new repository; the owner's default if not given.
+            token: of the hub; the one of `hf auth login` if not given.
+        """
+        checkpoint = self.to_checkpoint(mix=mix)
+        checkpoint.metadata |= metadata or {}
+        return io.push(checkpoint, repo_id, dtype=dtype, private=private, token=token)
+
     def to_checkpoint(self, *, mix: int | None = None) -> io.Checkpoint:
         """The model as a config and named tensors, which `io.save` writes."""
         tensors = {f"encoder.{name}": value.detach() for name, value in self.encoder.state_dict().items()}

@@ -2,6 +2,7 @@
 
 - `loading`: `load` and `save`
 - `source`: what the user named → a folder (of `packages`, local, unpacked by `archive`, from the hub) and its family
+- `hub`: a `Checkpoint` → a repository of the hub
 - `packages`: models by name, those that come with elmokit and those of installed packages
 - `native`: config.json + model.safetensors, whose header `safe_tensors` reads first
 - `allennlp`: AllenNLP and bilm-tf, options.json (`options`) + *.hdf5 (read and written by `hdf5`)
@@ -20,13 +21,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from elmokit.io.checkpoint import Checkpoint, expected_shapes, num_output_words, num_parameters
+    from elmokit.io.hub import push
     from elmokit.io.loading import load, save
     from elmokit.io.packages import model_names
 
-__all__ = ["Checkpoint", "expected_shapes", "load", "model_names", "num_output_words", "num_parameters", "save"]
+__all__ = ["Checkpoint", "expected_shapes", "load", "model_names", "num_output_words", "num_parameters", "push", "save"]
 
 _HOMES = {
     "elmokit.io.checkpoint": ("Checkpoint", "expected_shapes", "num_output_words", "num_parameters"),
+    "elmokit.io.hub": ("push",),
     "elmokit.io.loading": ("load", "save"),
     "elmokit.io.packages": ("model_names",),
 }

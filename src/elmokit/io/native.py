@@ -91,9 +91,22 @@ def load_native(folder: Path, *, softmax: WantsSoftmax = False, copies: bool = F
 
 
 def save_native(
-    checkpoint: Checkpoint, folder: Path, *, dtype: str = "float32", softmax_dtype: str | None = None
+    checkpoint: Checkpoint,
+    folder: Path,
+    *,
+    dtype: str = "float32",
+    softmax_dtype: str | None = None,
+    source: str = "path/to/this/folder",
 ) -> None:
-    """Write the model into an existing folder; the output layer in `softmax_dtype`, or like the rest."""
+    """Write the model into an existing folder.
+
+    Arguments:
+        checkpoint: the model.
+        folder: where to.
+        dtype: how weights are stored.
+        softmax_dtype: the same for the output layer; like the rest if unset.
+        source: by which name the card says to load it.
+    """
     config = checkpoint.config
     values = {
         "format_version": FORMAT_VERSION if dtype == "int8" else 1,
@@ -114,7 +127,7 @@ def save_native(
         _save_tensors(checkpoint.softmax, folder / "softmax.safetensors", softmax_dtype or dtype, rest=rest)
         if checkpoint.output_words is not None:
             write_words(folder / "vocab.txt", checkpoint.output_words)
-    (folder / "README.md").write_text(_fill_card(checkpoint, dtype), encoding="utf-8")
+    (folder / "README.md").write_text(_fill_card(checkpoint, dtype, source), encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -172,7 +185,7 @@ def _write_json(path: Path, values: object, *, indent: int | None = None) -> Non
     path.write_text(json.dumps(values, indent=indent, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _fill_card(checkpoint: Checkpoint, dtype: str) -> str:
+def _fill_card(checkpoint: Checkpoint, dtype: str, source: str) -> str:
     """The model card: `card.md` with this model's facts in it."""
     config, known = checkpoint.config, checkpoint.metadata
     front = {key: known[key] for key in ("license", "language") if key in known}
@@ -190,6 +203,7 @@ def _fill_card(checkpoint: Checkpoint, dtype: str) -> str:
         projection=config.lstm.projection_dim,
         parameters=f"{num_parameters(config):,}",
         dtype=dtype,
+        source=source,
         softmax="yes" if checkpoint.softmax is not None else "no",
         facts="".join(f"| {key} | {' '.join(value.split())} |\n" for key, value in sorted(facts.items())),
     )
