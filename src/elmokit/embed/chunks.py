@@ -131,7 +131,8 @@ def read_chunks(chunks: Sequence[Chunk], *, column: str, splits: bool) -> Iterat
         column: of Parquet files, that has the text.
         splits: as for `cut_file`.
     """
-    for file, run in groupby(chunks, key=lambda chunk: chunk.file):
+    # A file may be named twice, one time after the other.
+    for (file, _), run in groupby(chunks, key=lambda chunk: (chunk.file, chunk.first_line - chunk.before)):
         if Path(file).suffix.lower() == PARQUET:
             yield from _read_parquet(file, list(run), column, splits)
         else:
