@@ -13,6 +13,7 @@ them. A new integration is a function below: one call of `install`, one of `test
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import nox
@@ -93,6 +94,18 @@ def two_nodes(session: nox.Session) -> None:
     session.run("python", "benchmarks/two_nodes.py", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
+@nox.session
+def export(session: nox.Session) -> None:
+    """`elmo export`; with npm and a Chromium also its page in a browser."""
+    install(session, ".[export,serve]", "playwright")
+    env = {}
+    if shutil.which("npm"):
+        modules = Path(session.create_tmp())
+        session.run("npm", "install", "--silent", "--prefix", str(modules), "onnxruntime-web@1.30.0", external=True)
+        env["ONNXRUNTIME_WEB"] = str((modules / "node_modules" / "onnxruntime-web").resolve())
+    test(session, "tests/export", "tests/browser/test_exported_page.py", env=env)
+
+
 def install(session: nox.Session, *requirements: str, frees: list[str] | None = None) -> None:
     """Install torch, then elmokit with these requirements and pytest.
 
@@ -106,7 +119,7 @@ def install(session: nox.Session, *requirements: str, frees: list[str] | None = 
     session.install("-c", constraints, TORCH, "-e", requirements[0], *requirements[1:], "pytest", "hypothesis")
 
 
-def test(session: nox.Session, *paths: str) -> None:
+def test(session: nox.Session, *paths: str, env: dict[str, str] | None = None) -> None:
     """Run these tests, after a line with the versions that matter; what follows `--` on nox's line is for pytest."""
     names = "torch|numpy|transformers|huggingface|sentence|mteb|scikit|gensim|spacy|flair|ray|onnx"
     code = (
@@ -114,7 +127,7 @@ def test(session: nox.Session, *paths: str) -> None:
         "print(*sorted({f'{d.name}=={d.version}' for d in m.distributions() if re.match(r'" + names + "', d.name)}))"
     )
     session.run("python", "-c", code)
-    session.run("pytest", "-q", *paths, *session.posargs, env={"OMP_NUM_THREADS": "1"})
+    session.run("pytest", "-q", *paths, *session.posargs, env={"OMP_NUM_THREADS": "1", **(env or {})})
 
 
 def _write_constraints(session: nox.Session, frees: list[str]) -> str:

@@ -36,8 +36,8 @@ def make_portable(patterns: dict[str, regex.Pattern[str]]) -> Portable:
     r"""The patterns in the syntax that `re` and JavaScript (flag `u`) share.
 
     Example:
-        >>> make_portable({"low": regex.compile(r"[\p{Nd}--[2-9]]\.", regex.V1)}).join("low")[:15]
-        '[01\\u0660-\\u06'
+        >>> make_portable({"consonants": regex.compile(r"[[a-z]--[aeiou]]++\.", regex.V1)}).join("consonants")
+        '[b-df-hj-np-tv-z]+\\.'
     """
     numbers: dict[str, int] = {}
     written = {name: _Writer(pattern, numbers).write() for name, pattern in patterns.items()}
