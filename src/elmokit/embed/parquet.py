@@ -156,12 +156,15 @@ def _encode_lines(lines_R: np.ndarray) -> tuple[list[Piece], Chunk]:
 
 
 def _encode_words(slots: _Slots, words: Sequence[str], numbers_N: np.ndarray) -> tuple[list[Piece], Chunk]:
-    listed = b"".join(len(data).to_bytes(4, "little") + data for data in (word.encode("utf-8") for word in words))
-    dictionary = _make_page([listed], len(words), PLAIN, kind=DICTIONARY_PAGE)
-    num_bits = max(1, (len(words) - 1).bit_length())
     num_slots = len(slots.is_word_S)
     repetition = _with_length(_pack_bits(~slots.is_first_S[:, None]))
     definition = _with_length(_make_levels(slots.is_word_S, 1, WORD_LEVEL))
+    if not len(words):  # nor is there a dictionary: some readers stumble over an empty one
+        page = _make_page([repetition, definition], num_slots, PLAIN)
+        return page, Chunk(num_slots, _count(page), 0)
+    listed = b"".join(len(data).to_bytes(4, "little") + data for data in (word.encode("utf-8") for word in words))
+    dictionary = _make_page([listed], len(words), PLAIN, kind=DICTIONARY_PAGE)
+    num_bits = max(1, (len(words) - 1).bit_length())
     bits_NB = (numbers_N[:, None] >> np.arange(num_bits, dtype=np.int32)) & 1
     packed = bytes([num_bits]) + _pack_bits(bits_NB)
     page = _make_page([repetition, definition, packed], num_slots, DICTIONARY)
