@@ -51,7 +51,7 @@ try:
 except ModuleNotFoundError as problem:
     raise MissingExtra("Ray is not installed: pip install 'elmokit[ray]'") from problem
 
-__all__ = ["embed_on_ray"]
+__all__ = ["connect", "embed_on_ray"]
 
 FACTS = "_elmokit.json"
 ANSWERS_WITHIN = 5.0  # seconds in which a cluster's head must take a connection
@@ -122,7 +122,7 @@ def embed_on_ray(
         # On a CPU, whatever the workers have: here the model is asked only what it is.
         embedder = EmbedBatches(model, **how, device="cpu").embedder
         layers, scheme = check_layers(layers, embedder.num_layers), embedder.elmo.scheme
-        with _connect(address) as cluster, _explain_failures(output):
+        with connect(address) as cluster, _explain_failures(output):
             device = device or ("cuda" if cluster.num_gpus else "cpu")
             settings = {"device": device, "precision": precision, "column": column, "chunk_bytes": chunk_bytes}
             settings |= {"layers": layers, "dtype": dtype, "batch_size": batch_size, "split": split}
@@ -164,7 +164,7 @@ def embed_on_ray(
 
 
 @dataclass(frozen=True)
-class _Cluster:
+class Cluster:
     """What a cluster has to compute with."""
 
     num_cpus: int
@@ -198,7 +198,7 @@ def _check_output(output: Path, folder: PartialFolder, *, resume: bool, overwrit
 
 
 @contextmanager
-def _connect(address: str | None) -> Iterator[_Cluster]:
+def connect(address: str | None) -> Iterator[Cluster]:
     """The cluster at this address, one that the program has already connected to, or one for this job alone."""
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     is_ours = not ray.is_initialized()
@@ -214,7 +214,7 @@ def _connect(address: str | None) -> Iterator[_Cluster]:
             raise _tell_no_cluster(address, problem) from problem
     try:
         has = ray.cluster_resources()
-        yield _Cluster(int(has.get("CPU", 0)), int(has.get("GPU", 0)))
+        yield Cluster(int(has.get("CPU", 0)), int(has.get("GPU", 0)))
     finally:
         if is_ours:
             ray.shutdown()
@@ -260,7 +260,7 @@ def _make_plan(job: ClusterJob, files: Sequence[str], chunk_bytes: int) -> list[
 def _embed_chunks(
     job: ClusterJob,
     chunks: Sequence[Chunk],
-    cluster: _Cluster,
+    cluster: Cluster,
     workers: int | None,
     threads: int,
     progress: Callable[[Progress], None] | None,
