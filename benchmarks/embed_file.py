@@ -42,9 +42,10 @@ from elmokit.embed.files import embed_files
 from elmokit.embed.parts import PartialFolder
 from elmokit.embed.rows import RowSplitter
 from elmokit.embed.segment_embedder import PendingVectors, SegmentEmbedder
-from elmokit.embed.segments import Cutter, choose_segment_words
+from elmokit.embed.segments import Cutter, Segment, choose_segment_words
 from elmokit.embed.sinks import FORMATS, Contents
 from elmokit.reading.batching import TOKEN_BUDGETS
+from elmokit.text.characters import ByteScheme
 from elmokit.text.files import LineReader
 from elmokit.text.segmenters import RuleSegmenter
 
@@ -59,8 +60,8 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         arguments.model = arguments.model or str(random_model(Path(folder), arguments.size))
-        num_words = first_words(arguments.text, int(arguments.words), Path(folder) / "text.txt")
-        describe(arguments, num_words, Path(folder))
+        first_words(arguments.text, int(arguments.words), Path(folder) / "text.txt")
+        num_words = describe(arguments, Path(folder))
         measured_runs: dict[str, list[dict]] = {way: [] for way in arguments.ways}
         for _ in range(arguments.runs):
             for way, runs in measured_runs.items():
@@ -94,27 +95,40 @@ def random_model(folder: Path, size: str) -> Path:
     return folder / "model"
 
 
-def first_words(source: str, num_words: int, target: Path) -> int:
-    """The first lines with so many words, in a file of their own."""
-    segmenter, count = RuleSegmenter(), 0
+def first_words(source: str, num_words: int, target: Path) -> None:
+    """The first lines with about so many words, in a file of their own."""
+    count = 0
     with target.open("wb") as file:
         while count < num_words:
             for line in LineReader([source]):
                 if count >= num_words:
                     break
-                count += sum(map(len, segmenter(line.text())))
+                count += 1.15 * len(line.raw.split())  # punctuation stands alone
                 file.write(line.raw + b"\n")
-    return count
 
 
-def describe(arguments: argparse.Namespace, num_words: int, folder: Path) -> None:
+def split_alone(text: Path, *, split: bool) -> tuple[list[Segment], float]:
+    """The segments of a text, split by several processes, and how long that took."""
+    splitter = RowSplitter(ByteScheme(), RuleSegmenter(), split=split)
+    cutter = Cutter(splitter, choose_segment_words("cuda"), workers=files_module.count_workers())
+    started = time.perf_counter()
+    segments = list(cutter.segments(LineReader([text])))
+    return segments, time.perf_counter() - started
+
+
+def describe(arguments: argparse.Namespace, folder: Path) -> int:
+    """Say what is measured where; how many words the text has."""
+    segments, seconds = split_alone(folder / "text.txt", split=arguments.split)
+    num_words = sum(segment.num_words for segment in segments)
     processor = platform.processor() or platform.machine()
     print(f"{processor}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f}")
     if arguments.device != "cpu":
         print(torch.cuda.get_device_name(arguments.device))
     print(f"python {platform.python_version()}, torch {torch.__version__}")
     print(f"{num_words:,} words, model {arguments.model}, {arguments.device}, {arguments.precision}")
+    print(f"splitting alone, {files_module.count_workers()} processes: {num_words / seconds:,.0f} words/s")
     print(f"the folder takes {measure_folder(folder) / 1e6:,.0f} MB/s", flush=True)
+    return num_words
 
 
 def measure_folder(folder: Path, size: int = 1 << 30) -> float:
@@ -147,7 +161,7 @@ def compare(engine: list[dict], other: list[dict]) -> list[float]:
 def run_engine(arguments: argparse.Namespace) -> dict:
     embedder = load(arguments)
     splitter = RowSplitter(embedder.elmo.scheme, embedder.segmenter, split=arguments.split)
-    cutter = Cutter(splitter, choose_segment_words(embedder.device.type))
+    cutter = Cutter(splitter, choose_segment_words(embedder.device.type), workers=files_module.count_workers())
     segments = list(cutter.segments(LineReader([arguments.text])))
     worker = SegmentEmbedder(embedder, "average", None, Contents(embedder.dim, "float16"))
     for segment in segments[:4]:  # compiles what has to be
@@ -246,7 +260,11 @@ def time_job(arguments: argparse.Namespace, embedder: Embedder) -> dict:
         seconds, cpu = time.perf_counter() - started, os.times()
     output.unlink()
     cpu_seconds = sum(cpu[:4]) - sum(cpu_started[:4])
-    return {"seconds": seconds, "cpu_seconds": cpu_seconds, "stages": {name: (stages[name], computing[name]) for name in stages}}
+    return {
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "stages": {name: (stages[name], computing[name]) for name in stages},
+    }
 
 
 INSIDE = {"engine": run_engine, "host": run_host, "job": run_job}

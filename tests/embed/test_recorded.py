@@ -36,7 +36,7 @@ def replayed(monkeypatch):
     monkeypatch.setattr(RecordedReader, "suits", classmethod(lambda cls, elmo: True))
     monkeypatch.setattr(recorded_module, "record_launches", lambda run, pool: run)
     monkeypatch.setattr(RecordedReader, "read", count)
-    monkeypatch.setitem(TOKEN_BUDGETS, "cpu", 100)
+    monkeypatch.setitem(TOKEN_BUDGETS, "cpu", 130)
     return widths
 
 

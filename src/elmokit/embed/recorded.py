@@ -7,8 +7,8 @@ the token budget allows for its width, and what a pass reads and makes lies in m
 other, and a row has read all its words before its padding, so vectors are what they are without. Batches that are not
 full are read as usual; which ones these are depends on the segment alone.
 
-Arrives: a text of exactly so many rows. Leaves: the layers asked for at its words. Where recording fails, that is said
-once, and everything is read as usual.
+Arrives: a text of exactly so many rows. Leaves: the layers asked for at its words. The first full batch has all widths
+recorded. Where that fails, it is said once, and everything is read as usual.
 
 Shapes: B rows, W width (steps), N = W · B, n words without boundaries, P width of a direction, D = 2P.
 """
@@ -33,7 +33,7 @@ __all__ = ["RecordedReader"]
 
 log = logging.getLogger(__name__)
 
-# With boundaries. Finer steps would pad less and record more: a recording takes some tens of milliseconds.
+# With boundaries. Finer steps would pad less and record more.
 WIDTHS = np.array([8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64, 80, 96, 128])
 MOST_CELLS = 1024  # of a layer: larger ones keep the device busy, and padding would only cost them time
 
@@ -90,9 +90,9 @@ class RecordedReader:
         """Each layer asked for (n, D) of the words of such a batch; `None` where the pass cannot be recorded."""
         width = int(self.round_up(text.lengths_B.max(keepdims=True))[0])
         num_rows, device = len(text.lengths_B), self._elmo.device
-        recording = self._recordings.get(width) or self._try_to_record(width, num_rows)
-        if recording is None:
+        if not self._recordings and not self._try_to_record():
             return None
+        recording = self._recordings[width]
         words_2N = move_to_device(_find_words(text, width), device)
         vectors_UP = text.vectors_UP.to(self._weight.dtype)
         torch.index_select(vectors_UP, 0, words_2N.flatten(), out=recording.inputs_2NP.flatten(0, 1))
@@ -107,14 +107,15 @@ class RecordedReader:
             for output_2NP in recording.outputs
         ]
 
-    def _try_to_record(self, width: int, num_rows: int) -> _Recording | None:
+    def _try_to_record(self) -> bool:
+        """Record the passes of all widths, together: each recording lets the device run out of work."""
         try:
-            self._recordings[width] = self._record(width, num_rows)
+            self._recordings = {width: self._record(width, self._budget // width) for width in WIDTHS.tolist()}
         except RuntimeError as problem:
             self._has_failed = True
             reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
             log.warning("passes cannot be recorded (%s): each launch is made by the host, which takes longer", reason)
-        return self._recordings.get(width)
+        return not self._has_failed
 
     def _record(self, width: int, num_rows: int) -> _Recording:
         bilm, weight = self._elmo.bilm, self._weight
