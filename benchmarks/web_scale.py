@@ -50,7 +50,7 @@ class Outcome:
 
 
 def simulate(steps: list[Step], *, chunks: int, spread: float, loss: float, seed: int = 1) -> Outcome:
-    """Send so many chunks through the steps, in order.
+    """Send so many chunks through the steps.
 
     Arguments:
         steps: from the first to the last.
@@ -59,31 +59,50 @@ def simulate(steps: list[Step], *, chunks: int, spread: float, loss: float, seed
         loss: probability that a worker dies in the middle of a chunk, which is then done again.
         seed: of the times.
     """
-    draw = random.Random(seed)
-    free = [[0.0] * step.servers for step in steps]
-    departed: list[list[float]] = [[] for _ in steps]
+    draw, shape = random.Random(seed), 1 / spread**2 if spread else 0.0
+    last = len(steps) - 1
+    free, waiting, stuck = [step.servers for step in steps], [0] * len(steps), [0] * len(steps)
+    waiting[0] = chunks  # text is there in plenty
     worked, blocked = [0.0] * len(steps), [0.0] * len(steps)
-    shape = 1 / spread**2 if spread else 0.0
-    for number in range(chunks):
-        arrives = 0.0  # text is there in plenty
-        for place, step in enumerate(steps):
-            start = max(arrives, heapq.heappop(free[place]))
-            takes = step.seconds * (draw.gammavariate(shape, 1 / shape) if spread else 1.0)
-            if loss and draw.random() < loss:
-                takes *= 1 + draw.random()
-            done = leaves = start + takes
-            if place + 1 < len(steps):  # there must be room behind, where an earlier chunk has left it
-                following = steps[place + 1]
-                ahead = number - following.room - following.servers
-                leaves = max(done, departed[place + 1][ahead]) if ahead >= 0 else done
-            departed[place].append(leaves)
-            heapq.heappush(free[place], leaves)
-            worked[place] += takes
-            blocked[place] += leaves - done
-            arrives = leaves
-    left = sorted(departed[-1])
-    first, last = chunks // 4, 3 * chunks // 4
-    rate = (last - first) / (left[last] - left[first])
+    ends: list[tuple[float, int]] = []  # when somebody is done, and at which step
+    departures: list[float] = []
+    now = 0.0
+
+    def settle() -> None:
+        """Let everybody go on who can, from the last step to the first: room behind appears before it is needed."""
+        for place in range(last, -1, -1):
+            pull(place)
+            while free[place] and waiting[place]:
+                waiting[place] -= 1
+                free[place] -= 1
+                takes = steps[place].seconds * (draw.gammavariate(shape, 1 / shape) if spread else 1.0)
+                takes *= 1 + draw.random() if loss and draw.random() < loss else 1
+                worked[place] += takes
+                heapq.heappush(ends, (now + takes, place))
+                pull(place)
+
+    def pull(place: int) -> None:
+        """Take over from the step before what has been waiting for room there."""
+        while place and stuck[place - 1] and waiting[place] < steps[place].room + free[place]:
+            stuck[place - 1] -= 1
+            free[place - 1] += 1
+            waiting[place] += 1
+
+    settle()
+    while ends:
+        then, place = heapq.heappop(ends)
+        for each in range(last):
+            blocked[each] += stuck[each] * (then - now)
+        now = then
+        if place == last:
+            free[place] += 1
+            departures.append(now)
+        else:
+            stuck[place] += 1
+            pull(place + 1)
+        settle()
+    first, final = chunks // 4, 3 * chunks // 4
+    rate = (final - first) / (departures[final] - departures[first])
     # Worked and blocked seconds per chunk and, times chunks per second, per second; shared by the servers of the step.
     shares = [
         [rate * seconds / chunks / step.servers for seconds, step in zip(times, steps, strict=True)]
@@ -149,7 +168,7 @@ def describe(plan: Plan, *, chunks: int) -> str:
     steps = plan.steps()
     embed = next(step for step in steps if step.name == "embed")
     loss = embed.seconds / (3600 * plan.hours_between_deaths)
-    found = simulate(steps, chunks=max(chunks, 20 * embed.servers), spread=plan.spread, loss=min(1.0, loss))
+    found = simulate(steps, chunks=max(chunks, 60 * embed.servers), spread=plan.spread, loss=min(1.0, loss))
     speed = found.rate * plan.chunk_words
     hours = plan.words / speed / 3600
     lines = []
@@ -195,7 +214,7 @@ EXAMPLES = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--chunks", type=int, default=4_000, help="simulated; at least 20 for each worker")
+    parser.add_argument("--chunks", type=int, default=4_000, help="simulated; at least 60 for each worker")
     for name, kind in Plan.__annotations__.items():
         convert = int if kind == "int" else float
         parser.add_argument(f"--{name.replace('_', '-')}", type=lambda text, convert=convert: convert(float(text)))

@@ -50,7 +50,7 @@ def train_on_ray(
         uses_gpu: whether each has a GPU.
         threads: CPU cores of each.
         max_failures: how often lost workers are replaced before the run is given up.
-        patience: seconds that one waits for the others within a step.
+        patience: seconds that one waits for the others.
         address: of a cluster, as for `embed_on_ray`.
         options: of `train`, by name: `held_out`, `tokenised` and so on.
     """

@@ -5,8 +5,8 @@ each has, and wait for each other. Only the first speaks and writes files. Who h
 other already, as Ray Train does, is taken at its word.
 
 A process that dies breaks its connections, and the others end at once. A network that is cut breaks nothing: the others
-would wait, each for its share of the gradient. So nobody waits longer than `patience` within a step; whatever started
-the processes then starts them again, and they continue from the checkpoint.
+would wait, each for its share of the gradient. So nobody waits longer than `patience`, except while the first encodes
+the text; whatever started the processes then starts them again, and they continue from the checkpoint.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from elmokit.devices import find_device
 
 __all__ = ["PATIENCE", "Place", "find_place"]
 
-# The others wait between steps while the first process encodes the text, which may take hours.
+# The others wait while the first process encodes the text, which may take hours.
 LONG_WAIT = timedelta(days=2)
 PATIENCE = 600.0  # seconds
 
@@ -55,10 +55,14 @@ class Place:
         """Whether this process writes and speaks."""
         return self.rank == 0
 
-    def wait(self) -> None:
-        """Wait for all processes to come here."""
+    def wait(self, *, long: bool = False) -> None:
+        """Wait for all processes to come here.
+
+        Arguments:
+            long: whether one of them may have hours of work before it comes.
+        """
         if self.world > 1:
-            distributed.barrier(self.waiting)
+            distributed.barrier(self.waiting if long else None)
 
     def total(self, values: Sequence[float]) -> list[float]:
         """The sums of these numbers over all processes, which must all ask."""
@@ -81,7 +85,7 @@ def find_place(device: str | None = None, *, is_quiet: bool = False, patience: f
     Arguments:
         device: `"cpu"`, `"cuda"`, …; a GPU if there is one. With several processes each takes its own GPU.
         is_quiet: whether no process shows anything.
-        patience: seconds that a process waits for the others within a step.
+        patience: seconds that a process waits for the others.
     """
     kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
     world, on_gpu = int(os.environ.get("WORLD_SIZE", "1")), kind.startswith("cuda")
@@ -99,7 +103,7 @@ def find_place(device: str | None = None, *, is_quiet: bool = False, patience: f
     waiting = cast(distributed.ProcessGroup, distributed.new_group(timeout=LONG_WAIT))
     try:
         yield Place(distributed.get_rank(), distributed.get_world_size(), place, is_quiet, waiting)
-        distributed.barrier(waiting)  # the first process keeps the others' meeting place: it must not leave before them
+        distributed.barrier()  # the first process keeps the others' meeting place: it must not leave before them
     finally:
         gc.collect()  # gloo's threads end with the last reference to the group; the process aborts if they outlive it
         distributed.destroy_process_group(None if is_ours else waiting)

@@ -107,7 +107,7 @@ def train(
         workers: processes that segment.
         device: where to compute; a GPU if there is one.
         minutes: stop with a checkpoint after so many minutes; call again to continue.
-        patience: seconds that one of several processes waits for the others within a step before it gives up.
+        patience: seconds that one of several processes waits for the others before it gives up.
         tensorboard: also write the log for TensorBoard, to `DIR.training/tensorboard`.
         report: is handed every line of the log.
         quiet: do not show on standard output what is done.
@@ -137,13 +137,13 @@ def train(
             keep_settings(folder, settings)  # only now: before, they would bind somebody whose text was refused
             held_out_tokenised = tokenised if held_out_tokenised is None else held_out_tokenised
             encode_held_out(held_out, find_corpus(texts, folder), folder, held_out_tokenised, workers)
-        place.wait()
+        place.wait(long=True)
         corpus = EncodedCorpus.open(find_corpus(texts, folder))
         held_out_corpus = EncodedCorpus.open(folder / "held-out") if held_out else None
         if place.is_first:
             for each in filter(None, (corpus, held_out_corpus)):
                 each.verify()
-        place.wait()
+        place.wait(long=True)
         if not _run(start, corpus, held_out_corpus, place, folder, model_folder, report, changed, deadline):
             place.say(f"stopped     after {minutes} minutes with a checkpoint; the same command continues it")
             return None
