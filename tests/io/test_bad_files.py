@@ -336,6 +336,7 @@ def test_a_header_that_claims_terabytes(native_folder, claim):
         ({"shape": [2**40, 2**40]}, "the header claims"),
         ({"shape": [-1]}, "is no tensor"),
         ({"shape": [1.5]}, "is no tensor"),
+        ({"shape": [True]}, "is no tensor"),
         ({"dtype": "I64"}, "found 'I64'"),
         ({"dtype": ["F32"]}, "is no tensor"),
     ],

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from elmokit import CheckpointError, Elmo, ElmoConfig, InputError, LanguageModel, io
-from elmokit.language_model.scores import count_word_bytes
+from elmokit.language_model.scores import Tally, count_word_bytes
 from elmokit.nn.output_layer import OutputLayer
 
 WORDS = ["<S>", "</S>", "<UNK>", ".", "the", "bank", "river", "money", "lent", "Bank", "sat", "by", "shore"]
@@ -138,6 +138,13 @@ def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary(lm):
         result = uniform.perplexity(SENTENCES, state=state)
         assert [result.forward, result.backward, result.mean] == pytest.approx([len(WORDS)] * 3, rel=1e-6)
     assert uniform.score(["the", "bank"]).mean == pytest.approx(-3 * math.log(len(WORDS)), rel=1e-6)
+
+
+def test_probabilities_that_are_no_numbers_are_refused():
+    tally = Tally(num_tokens=2, num_sentences=1, num_bytes=5)
+    tally.add_losses([(torch.tensor([1.0, torch.nan]), torch.ones(2))])
+    with pytest.raises(CheckpointError, match="are not numbers.*fetch its files anew"):
+        tally.result()
 
 
 def test_strings_are_split_into_sentences_and_blank_ones_hold_none(lm):

@@ -121,7 +121,7 @@ def test_missing_text_is_named(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "wrong", [["nofile.txt"], ["TEXT", "--held-out", "nofile.txt"], ["TEXT", "--vectors", "no.txt"]]
+    "wrong", [["nofile.txt"], ["x" * 5000], ["TEXT", "--held-out", "nofile.txt"], ["TEXT", "--vectors", "no.txt"]]
 )
 def test_a_mistyped_name_leaves_nothing_behind(wrong, texts, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -6,6 +6,7 @@ Files of text arrive; a model folder leaves, and beside it a folder from which a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from functools import reduce
@@ -97,7 +98,7 @@ class Train(Computation):
     )
     """Stop with a checkpoint after so many minutes; the same command continues."""
     patience: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 600
-    """With several processes: how long one waits for the others within a step before it gives up."""
+    """With several processes: how long one waits for the others before it gives up."""
     workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: like --threads)")] = None
     """Processes that split the text into words."""
     device: Device = None
@@ -122,7 +123,7 @@ class Train(Computation):
         if not self.destination.with_name(f"{self.destination.name}.training").exists():
             # A new run. One that continues may have its text encoded already; `train` knows.
             for files in (self.files, self.held_out, [str(self.vectors)] if self.vectors else []):
-                if files and not Path(files[0], "corpus.json").is_file():
+                if files and not os.path.isfile(Path(files[0], "corpus.json")):
                     find_files(files)
         from elmokit.pretrain.train import train
 

@@ -98,7 +98,8 @@ def _check_header(path: Path, num_bytes: dict[str, int]) -> tuple[Shapes, Shapes
             continue
         try:
             kind, shape, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
-            whole = isinstance(kind, str) and all(isinstance(size, int) and size >= 0 for size in (*shape, begin, end))
+            # `true` is an integer to Python, and no size to torch.
+            whole = isinstance(kind, str) and all(type(size) is int and size >= 0 for size in (*shape, begin, end))
         except (KeyError, TypeError, ValueError):
             whole, kind, shape, begin, end = False, None, (), 0, 0
         if not whole:

@@ -17,7 +17,7 @@ import regex
 import torch
 from torch import Tensor
 
-from elmokit.errors import InputError
+from elmokit.errors import CheckpointError, InputError
 
 __all__ = ["Perplexity", "Score", "ScoredWord", "Tally", "count_bytes", "count_word_bytes"]
 
@@ -114,9 +114,14 @@ class Tally:
         self.losses += torch.stack(sums).cpu().double().sum(0).numpy()  # a GPU is waited for here and nowhere else
 
     def result(self) -> Perplexity:
-        """The perplexity of the text; an `InputError` if there was none."""
+        """The perplexity of the text; an `InputError` if there was none, a `CheckpointError` if it is no number."""
         if not self.num_tokens:
             raise InputError("expected text to predict, found no sentence at all")
+        if np.isnan(self.losses).any():
+            raise CheckpointError(
+                "the probabilities that this model gives are not numbers: some of its weights are far too large; "
+                "fetch its files anew"
+            )
         num_words = self.num_tokens - self.num_sentences
         with np.errstate(over="ignore"):  # a model that has diverged may be infinitely surprised
             forward, backward, mean = np.exp([*self.losses / self.num_tokens, self.losses.mean() / self.num_tokens])

@@ -151,7 +151,8 @@ def _check_complete(corpus: Path) -> None:
 def find_corpus(texts: Texts, folder: Path) -> Path:
     """Where the encoded text of a run is: in its folder, unless an encoded corpus was given."""
     given = Path(texts[0]) if len(texts) == 1 else None
-    return given if given is not None and (given / "corpus.json").is_file() else folder / "corpus"
+    # Not Path.is_file, to which a name that is too long for the system is a failure.
+    return given if given is not None and os.path.isfile(given / "corpus.json") else folder / "corpus"
 
 
 def _name_segmenter(tokenised: bool) -> str:
