@@ -78,7 +78,7 @@ def test_the_table_of_choices(machine, device, dtype, wants_grad, clips, has_pro
 @pytest.mark.parametrize(
     ("device", "dtype", "width", "name", "reason"),
     [
-        ("cpu", "float32", 128, "chunked", "triton: needs CUDA, found cpu"),
+        ("cpu", "bfloat16", 128, "chunked", "C++: takes float32, found bfloat16"),
         ("cuda", "float64", 128, "chunked", "triton: computes in bfloat16 and float32, found float64"),
         ("cuda", "bfloat16", 100, "chunked", "triton: made for the widths (64, 128, 256, 512), found 100"),
         ("cuda", "float32", 256, "chunked", "triton: made for the widths (64, 128), found 256"),
@@ -90,11 +90,22 @@ def test_the_choice_of_a_loss(machine, device, dtype, width, name, reason):
     assert choose(Request("loss", torch.device(device), DTYPES[dtype], width=width))[:2] == (name, reason)
 
 
+def test_the_loss_of_evaluation_on_a_cpu_is_the_kernels(cpu_kernels):
+    request = Request("loss", CPU, torch.float32, width=100)
+    assert str(choose(request)).startswith("engine=cpu (float32 on cpu, C++ with ")
+    assert str(choose(request._replace(wants_grad=True))) == "engine=chunked (C++: computes no gradients)"
+
+
+def test_the_loss_without_a_compiler(cannot_compile):
+    reason = "C++: needs a C++ compiler, found none"
+    assert choose(Request("loss", CPU, torch.float32, width=100))[:2] == ("chunked", reason)
+
+
 def test_reasons_are_said(cannot_compile):
     request = Request("recurrence", CPU, torch.float32, clips=CLIPPED)
     assert str(choose(request)) == "engine=packed (float32 on cpu; C++: needs a C++ compiler, found none)"
     found = str(choose(request._replace(dtype=torch.bfloat16)))
-    reasons = "C++: takes float32 weights, found bfloat16; packed: proved for float32 only, found bfloat16"
+    reasons = "C++: takes float32, found bfloat16; packed: proved for float32 only, found bfloat16"
     assert found == f"engine=reference ({reasons})"
     assert "C++: computes no gradients" in choose(request._replace(wants_grad=True)).reason
     assert "several dtypes" in choose(request._replace(dtype=None)).reason
@@ -108,7 +119,7 @@ def test_int8_is_taken_only_where_it_is_asked_for():
         choose(request._replace(wants_grad=True))
     with pytest.raises(EngineError, match="made for a CPU, found cuda"):
         choose(request._replace(device=CUDA))
-    with pytest.raises(EngineError, match="takes float32 weights, found float64"):
+    with pytest.raises(EngineError, match="takes float32, found float64"):
         choose(request._replace(dtype=torch.float64))
 
 
@@ -204,7 +215,9 @@ def test_the_loss_reported_is_the_loss_that_runs(ran):
     layer.full_losses(hidden, targets)[0]
     layer.token_losses(hidden, targets)
     layer.sampled_losses(hidden, targets, torch.tensor([2, 3]), torch.zeros(2))[0]
-    assert ran == [("loss", layer.engine_for(hidden).name)] * 3
+    with torch.no_grad():
+        evaluates = layer.engine_for(hidden).name
+    assert ran == [("loss", name) for name in (layer.engine_for(hidden).name, evaluates, layer.engine_for(hidden).name)]
 
 
 def test_a_choice_is_logged_once(caplog, monkeypatch):

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from elmokit.engines.cpp import linear as cpu_linear
+from elmokit.engines.cpp import packing
+from elmokit.engines.cpp.building import library
 from elmokit.engines.cpp.linear import apply_highway, apply_linear
 from elmokit.nn.word_encoder import Highway
 
@@ -39,6 +41,20 @@ def test_linear_equals_torch(seed, num_rows, width_in, width_out, has_bias, acti
         rounded = apply_linear(inputs, weight, bias, activation=activation, precision="int8")
     torch.testing.assert_close(found, expected, atol=5e-6, rtol=0)
     torch.testing.assert_close(rounded, expected, atol=0.15, rtol=0)
+
+
+@pytest.mark.parametrize("width_in", [1, 5, 67, 513])
+def test_weights_that_float16_holds_are_stored_so_and_give_the_same_bits(width_in, monkeypatch):
+    if not library().elmokit_reads_halves():
+        pytest.skip("this processor does not convert float16")
+    inputs, weight, bias = draw(0, 13, width_in), draw(1, 70, width_in).half().float(), draw(2, 70)
+    weight[0, 0], weight[1, 0], weight[2, 0] = 2.0**-24, -0.0, 65504.0  # the smallest, and the largest that float16 has
+    assert packing.choose_storage("float32", [weight]) == packing.Storage.HALVES
+    assert packing.choose_storage("float32", [weight, bias.unsqueeze(0)]) == packing.Storage.FLOATS
+    assert packing.choose_storage("float32", [weight * torch.inf]) == packing.Storage.FLOATS  # a NaN equals nothing
+    found = apply_linear(inputs, weight, bias)
+    monkeypatch.setattr(cpu_linear, "choose_storage", lambda *_: packing.Storage.FLOATS)
+    assert torch.equal(found, apply_linear(inputs, weight.clone(), bias))
 
 
 @pytest.mark.parametrize("width_in", [1, 2, 3, 4, 5, 67, 1201])

@@ -115,6 +115,16 @@ def test_weights_are_laid_out_once_and_forgotten_with_them(monkeypatch):
     assert len(packing._entries) == count
 
 
+def test_weights_of_a_model_saved_in_float16_give_the_same_bits(monkeypatch):
+    problem = recurrence()
+    problem = problem._replace(weights=LstmpWeights(*(part.half().float() for part in problem.weights)))
+    found = outputs("cpu", problem)
+    monkeypatch.setattr(cpu, "choose_storage", lambda *_: packing.Storage.FLOATS)
+    problem = problem._replace(weights=LstmpWeights(*(part.clone() for part in problem.weights)))
+    assert torch.equal(found, outputs("cpu", problem))
+    assert_equal_to_reference(problem)
+
+
 @pytest.mark.parametrize("place", [0, 7, 8_000, -1])
 def test_changes_that_torch_does_not_count_in_inference_mode_are_noticed(place):
     with torch.inference_mode():

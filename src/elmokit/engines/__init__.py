@@ -5,7 +5,7 @@ each is imported when it is first chosen (`choice.py`). Without it the network r
 
     words/        C++ tables and matmuls (float32, int8); Triton kernels
     recurrence/   plain torch without padding; C++ (float32, int8); cuDNN; Triton
-    loss/         plain torch in chunks; Triton
+    loss/         plain torch in chunks; C++ (evaluation); Triton
     cpp/          the C++ sources, how they are compiled, and weights laid out for them
 """
 
@@ -38,6 +38,7 @@ register_engines(
         ("recurrence", "cudnn"): "elmokit.engines.recurrence.cudnn:run",
         ("recurrence", "triton"): "elmokit.engines.recurrence.triton:run",
         ("loss", "chunked"): "elmokit.engines.loss.chunked:losses",
+        ("loss", "cpu"): "elmokit.engines.loss.cpu:losses",
         ("loss", "triton"): "elmokit.engines.loss.linear_cross_entropy:losses",
     },
     choose,

@@ -89,6 +89,11 @@ def _choose_int8(request: Request) -> Choice:
 
 
 def _choose_loss(request: Request) -> Choice:
+    if request.device.type == "cpu":
+        why_not = why_no_cpu(request)
+        if why_not is not None:
+            return Choice("chunked", f"C++: {why_not}")
+        return Choice("cpu", f"{_name(request.dtype)} on cpu, C++ with {_instructions()}", is_batch_invariant=True)
     widths = LOSS_WIDTHS.get(request.dtype, ())  # pyright: ignore[reportArgumentType, reportCallIssue]
     wants = [
         (request.device.type == "cuda", f"needs CUDA, found {request.device.type}"),
@@ -110,7 +115,7 @@ def why_no_cpu(request: Request) -> str | None:
     if request.device.type != "cpu":
         return f"made for a CPU, found {request.device.type}"
     if request.dtype != torch.float32:
-        return f"takes float32 weights, found {_name(request.dtype)}"
+        return f"takes float32, found {_name(request.dtype)}"
     if request.wants_grad:
         return "computes no gradients" + (" (use torch.no_grad())" if request.precision == "int8" else "")
     return why_no_library() if request.is_plain else _NOT_PLAIN

@@ -152,7 +152,7 @@ class LanguageModel:
             num_batches=1 if carries else BATCHES_PER_WINDOW,
         )
         for window in windows:
-            text, targets_T = self._encoder.encode(window), self._find_targets(window)
+            text, targets_T = self._encode(window), self._find_targets(window)
             limit = budget if batch_size is None else None
             batches = batch_by_length(text.lengths_B.tolist(), budget=limit, batch_size=batch_size)
             before = None if remembered is None else remembered.resize(len(window))
@@ -250,11 +250,16 @@ class LanguageModel:
                 yield words
 
     def _read(self, words: list[str]) -> Reading:
-        return self._predict(self._encoder.encode([words]), [0])
+        return self._predict(self._encode([words]), [0])
+
+    def _encode(self, sentences: Sequence[list[str]]) -> BoundedText:
+        with self._encoder.spare_threads():
+            return self._encoder.encode(sentences)
 
     @torch.inference_mode()
     def _predict(self, text: BoundedText, rows: Sequence[int], state: BilmState | None = None) -> Reading:
-        return self.elmo.bilm.read(text, rows=rows, state=state, for_prediction=True)
+        with self._encoder.spare_threads():
+            return self.elmo.bilm.read(text, rows=rows, state=state, for_prediction=True)
 
     def _find_targets(self, sentences: Sequence[list[str]]) -> Tensor:
         """The row of the output layer for each place (T) of the text of these sentences."""
@@ -266,11 +271,11 @@ class LanguageModel:
     @torch.inference_mode()
     def _losses(self, reading: Reading, targets_T: Tensor) -> tuple[Tensor, Tensor]:
         """Negative log-likelihood of each prediction (N), forward and backward."""
-        (forward_NP, backward_NP), (forward_N, backward_N) = reading.layers[-1], reading.positions_2N
-        return (
-            self.softmax.token_losses(forward_NP, targets_T[forward_N + 1]),
-            self.softmax.token_losses(backward_NP, targets_T[backward_N - 1]),
-        )
+        targets_2N = targets_T[torch.stack([reading.positions_2N[0] + 1, reading.positions_2N[1] - 1])]
+        with self._encoder.spare_threads():  # both at once: the weights are then read once
+            losses_N = self.softmax.token_losses(torch.cat(reading.layers[-1]), targets_2N.flatten())
+        forward_N, backward_N = losses_N.chunk(2)
+        return forward_N, backward_N
 
     def _pick_best(self, scores_V: Tensor, top: int, hidden: Sequence[int]) -> list[tuple[str, float]]:
         """The `top` words of the highest scores (log-probabilities up to a constant), without the hidden rows."""

@@ -147,7 +147,7 @@ class BiLM(EngineModule):
         It is chosen by the weights and whether gradients are enabled. A call also looks at its words and its state, and
         may take another engine where these want gradients, or have a dtype, that the weights do not.
         """
-        return self._choose()
+        return self._choose(self._weights())
 
     def forward(
         self, words_BWP: Tensor, *, lengths: Sequence[int], state: BilmState | None = None
@@ -179,9 +179,10 @@ class BiLM(EngineModule):
         """
         chosen = slice(None) if rows is None else np.asarray(rows, np.int64)
         packing = Packing(text.lengths_B[chosen], text.starts_B[chosen], for_prediction=for_prediction)
-        weight, num_rows = next(self.parameters()), len(packing.order_B)
+        weight, num_rows = cast(Lstmp, self.forward_layers[0]).bias, len(packing.order_B)
         words_2N = move_to_device(text.words_T[packing.positions_2N], weight.device)
-        words = [text.vectors_UP[words_N].to(weight.dtype) for words_N in words_2N]
+        words_2NP = text.vectors_UP.index_select(0, words_2N.flatten()).to(weight.dtype).unflatten(0, words_2N.shape)
+        words = list(words_2NP.unbind())
         if state is None:
             state = BilmState.zeros(self.config, num_rows, like=words[0])
         elif num_rows > 1:
@@ -223,18 +224,17 @@ class BiLM(EngineModule):
         state: BilmState,
         dropout: Callable[[Tensor, int, int], Tensor] | None,
     ) -> tuple[list[list[Tensor]], BilmState]:
+        weights = self._weights()
         # Engines want at least one step; the reference can do without.
-        engine = self._choose(words, state).name if batch_sizes else "reference"
-        run = find_engine("recurrence", engine)
+        engine = self._choose(weights, words, state).name if batch_sizes else "reference"
+        run, clips = find_engine("recurrence", engine), self.clips
+        states = iter(map(LayerState, *(part.flatten(0, 1).unbind() for part in state)))
         inputs, layers, hidden, cell = list(words), [], [], []
-        for number in range(self.config.num_layers):
+        for number, pair in enumerate(weights):
             if dropout is not None:
                 inputs = [dropout(inputs_NP, number, direction) for direction, inputs_NP in enumerate(inputs)]
-            recurrences = [
-                Recurrence(inputs[d], weights, LayerState(state.hidden[number, d], state.cell[number, d]))
-                for d, weights in enumerate(self._weights(number))
-            ]
-            results = run(recurrences, batch_sizes, self.clips)
+            recurrences = [Recurrence(*each, next(states)) for each in zip(inputs, pair, strict=True)]
+            results = run(recurrences, batch_sizes, clips)
             outputs = [output_NP for output_NP, _ in results]
             if self.config.residual and number > 0:
                 # The layer's own recurrence never sees the sum: only what is reported and what the next layer reads.
@@ -245,12 +245,17 @@ class BiLM(EngineModule):
             cell += [final.cell_BH for _, final in results]
         return layers, BilmState(*(torch.stack(part).unflatten(0, (-1, 2)) for part in (hidden, cell)))
 
-    def _choose(self, words: Sequence[Tensor] = (), state: Sequence[Tensor] = ()) -> Choice:
+    def _choose(
+        self,
+        weights: Sequence[tuple[LstmpWeights, LstmpWeights]],
+        words: Sequence[Tensor] = (),
+        state: Sequence[Tensor] = (),
+    ) -> Choice:
         details = {"precision": self.precision, "clips": self.clips, "has_projection": self.config.has_projection}
-        weights = [part for number in range(self.config.num_layers) for pair in self._weights(number) for part in pair]
-        return choose(describe("recurrence", (*weights, *words), others=state, **details))
+        parts = [part for pair in weights for direction in pair for part in direction]
+        return choose(describe("recurrence", (*parts, *words), others=state, **details))
 
-    def _weights(self, number: int) -> list[LstmpWeights]:
-        """The weights of layer `number`, forward then backward."""
-        layers = self.forward_layers[number], self.backward_layers[number]
-        return [cast(Lstmp, layer).weights() for layer in layers]
+    def _weights(self) -> list[tuple[LstmpWeights, LstmpWeights]]:
+        """The weights of each layer, forward and backward."""
+        pairs = zip(self.forward_layers, self.backward_layers, strict=True)
+        return [(cast(Lstmp, one).weights(), cast(Lstmp, other).weights()) for one, other in pairs]

@@ -102,14 +102,14 @@ class Packing:
         self.order_B = np.argsort(-lengths_B, kind="stable")
         sorted_B = lengths_B[self.order_B]
         read_B = sorted_B - int(for_prediction)
-        steps_W = np.arange(read_B[0] if len(read_B) else 0)
-        sizes_W = np.searchsorted(-read_B, -steps_W, side="left")
-        step_N = steps_W.repeat(sizes_W)
-        row_N = join_ranges(np.zeros_like(sizes_W), sizes_W)
-        first_N, length_N = starts_B[self.order_B][row_N], sorted_B[row_N]
-        self.batch_sizes: list[int] = sizes_W.tolist()
+        reads_WB = np.arange(read_B[0] if len(read_B) else 0)[:, None] < read_B
+        step_N, row_N = reads_WB.nonzero()
+        first_B = starts_B[self.order_B]
+        self.batch_sizes: list[int] = reads_WB.sum(1).tolist()
+        self.positions_2N = np.empty((2, len(step_N)), np.int64)
+        self.positions_2N[0] = first_B[row_N] + step_N
         # A row is read backwards from its own last word, wherever the longest row ends.
-        self.positions_2N = np.stack([first_N + step_N, first_N + length_N - 1 - step_N])
+        self.positions_2N[1] = (first_B + sorted_B - 1)[row_N] - step_N
 
 
 def join_ranges(starts_K: np.ndarray, counts_K: np.ndarray) -> np.ndarray:

@@ -44,11 +44,13 @@ MISSING = "there are none yet"
 # Each function of the library: what it returns, what it takes (v nothing, i int, l long, p address, f float, s text).
 SIGNATURES = {
     "elmokit_instructions": ("s", ""),
+    "elmokit_reads_halves": ("i", ""),
     "elmokit_packed_bytes": ("l", "illl"),
     "elmokit_pack": ("v", "illlpllpp"),
     "elmokit_linear": ("v", "illpplipi"),
     "elmokit_highway": ("v", "ilpplpi"),
     "elmokit_lstmp": ("v", "iplllllpllffi"),
+    "elmokit_log_sums": ("v", "ppllplpi"),
     "elmokit_char_block": ("l", ""),
     "elmokit_char_features": ("l", "pllllppppipi"),
 }

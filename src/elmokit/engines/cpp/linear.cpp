@@ -112,38 +112,40 @@ const char* elmokit_instructions() {
 #endif
 }
 
-long elmokit_packed_bytes(int quantises, long inner, long columns, long groups) {
-    const Shape shape{inner, columns, groups};
-    return quantises ? Quantised::bytes(shape) : Exact::bytes(shape);
+// Whether weights may be stored as halves here.
+int elmokit_reads_halves() { return READS_HALVES; }
+
+long elmokit_packed_bytes(int storage, long inner, long columns, long groups) {
+    return with_storage(storage, [&](auto kind) { return decltype(kind)::Type::bytes({inner, columns, groups}); });
 }
 
 // Element (k, n) of the matrix is values[k * down + n * across]; it has groups * columns columns. No bias: null.
 void elmokit_pack(
-    int quantises, long inner, long columns, long groups, const float* values, long down, long across,
+    int storage, long inner, long columns, long groups, const float* values, long down, long across,
     const float* bias, void* memory) {
     const Shape shape{inner, columns, groups};
-    ask_for_large_pages(memory, elmokit_packed_bytes(quantises, inner, columns, groups));
-    (quantises ? Quantised::pack : Exact::pack)(shape, Matrix{values, down, across}, bias, memory);
+    ask_for_large_pages(memory, elmokit_packed_bytes(storage, inner, columns, groups));
+    with_storage(storage, [&](auto kind) {
+        decltype(kind)::Type::pack(shape, Matrix{values, down, across}, bias, memory);
+    });
 }
 
 void elmokit_linear(
-    int quantises, long inner, long columns, const void* memory, const float* inputs, long num_rows, int activation,
+    int storage, long inner, long columns, const void* memory, const float* inputs, long num_rows, int activation,
     float* outputs, int num_threads) {
-    const Shape shape{inner, columns, 1};
-    if (quantises)
-        linear(Quantised(shape, memory), inputs, num_rows, activation, outputs, num_threads);
-    else
-        linear(Exact(shape, memory), inputs, num_rows, activation, outputs, num_threads);
+    with_storage(storage, [&](auto kind) {
+        const typename decltype(kind)::Type weights({inner, columns, 1}, memory);
+        linear(weights, inputs, num_rows, activation, outputs, num_threads);
+    });
 }
 
 void elmokit_highway(
-    int quantises, long width, const void* memory, const float* inputs, long num_rows, float* outputs,
+    int storage, long width, const void* memory, const float* inputs, long num_rows, float* outputs,
     int num_threads) {
-    const Shape shape{width, width, 2};
-    if (quantises)
-        highway(Quantised(shape, memory), inputs, num_rows, outputs, num_threads);
-    else
-        highway(Exact(shape, memory), inputs, num_rows, outputs, num_threads);
+    with_storage(storage, [&](auto kind) {
+        const typename decltype(kind)::Type weights({width, width, 2}, memory);
+        highway(weights, inputs, num_rows, outputs, num_threads);
+    });
 }
 
 // Whether the kernels work here: 0, or the number of what does not.
@@ -152,16 +154,17 @@ int elmokit_check() {
     std::vector<float> weights(WIDTH * WIDTH), inputs(ROWS_HERE * WIDTH), outputs(inputs.size());
     for (size_t place = 0; place < weights.size(); ++place) weights[place] = static_cast<float>(place % 255) - 127;
     for (size_t place = 0; place < inputs.size(); ++place) inputs[place] = static_cast<float>(place * 7 % 255) - 127;
-    for (int quantises = 0; quantises < 2; ++quantises) {
-        std::vector<float> memory(elmokit_packed_bytes(quantises, WIDTH, WIDTH, 1) / 4);
-        elmokit_pack(quantises, WIDTH, WIDTH, 1, weights.data(), WIDTH, 1, nullptr, memory.data());
-        elmokit_linear(quantises, WIDTH, WIDTH, memory.data(), inputs.data(), ROWS_HERE, NONE, outputs.data(), 2);
+    for (int storage : {FLOATS, INT8, HALVES}) {
+        if (storage == HALVES && !READS_HALVES) continue;
+        std::vector<float> memory(elmokit_packed_bytes(storage, WIDTH, WIDTH, 1) / 4);
+        elmokit_pack(storage, WIDTH, WIDTH, 1, weights.data(), WIDTH, 1, nullptr, memory.data());
+        elmokit_linear(storage, WIDTH, WIDTH, memory.data(), inputs.data(), ROWS_HERE, NONE, outputs.data(), 2);
         for (long row = 0; row < ROWS_HERE; ++row)
             for (long column = 0; column < WIDTH; ++column) {
                 double sum = 0;
                 for (long k = 0; k < WIDTH; ++k) sum += inputs[row * WIDTH + k] * weights[k * WIDTH + column];
                 const double far = std::fabs(outputs[row * WIDTH + column] - sum);
-                if (!(far <= (quantises ? 127.0 * 127 * WIDTH / 64 : 1.0))) return 1 + quantises;
+                if (!(far <= (storage == INT8 ? 127.0 * 127 * WIDTH / 64 : 1.0))) return 1 + storage;
             }
     }
     return 0;

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from elmokit.engines.cpp.building import library
-from elmokit.engines.cpp.packing import pack, remember
+from elmokit.engines.cpp.packing import Packed, choose_storage, pack, remember
 from elmokit.engines.cpp.threads import num_threads
 from elmokit.nn.operations import Precision
 
@@ -34,13 +34,11 @@ def apply_linear(
     precision: Precision = "float32",
 ) -> Tensor:
     """Linear map and activation, (N, M): activation(inputs @ weight.T + bias)."""
-    (packed,) = remember(
-        (weight_MK, bias_M), precision, lambda: (pack(weight_MK.detach().T, bias_M, precision=precision),)
-    )
+    (packed,) = remember((weight_MK, bias_M), precision, lambda: _pack(weight_MK.detach(), bias_M, precision))
     inputs_NK = inputs_NK.contiguous()
     outputs_NM = inputs_NK.new_empty(len(inputs_NK), len(weight_MK))
     library().elmokit_linear(
-        packed.quantises, packed.inner, packed.columns, packed.memory.data_ptr(), inputs_NK.data_ptr(),
+        packed.storage, packed.inner, packed.columns, packed.memory.data_ptr(), inputs_NK.data_ptr(),
         len(inputs_NK), _NUMBERS[activation], outputs_NM.data_ptr(), num_threads(outputs_NM.numel() * packed.inner),
     )  # fmt: skip
     return outputs_NM
@@ -64,16 +62,16 @@ def apply_highway(
     (packed,) = remember(
         (*gate, *transform),
         precision,
-        lambda: (
-            pack(
-                torch.cat([gate[0], transform[0]]).T, torch.cat([gate[1], transform[1]]), precision=precision, groups=2
-            ),
-        ),
+        lambda: _pack(torch.cat([gate[0], transform[0]]), torch.cat([gate[1], transform[1]]), precision, groups=2),
     )
     inputs_NF = inputs_NF.contiguous()
     outputs_NF = torch.empty_like(inputs_NF)
     library().elmokit_highway(
-        packed.quantises, packed.columns, packed.memory.data_ptr(), inputs_NF.data_ptr(), len(inputs_NF),
+        packed.storage, packed.columns, packed.memory.data_ptr(), inputs_NF.data_ptr(), len(inputs_NF),
         outputs_NF.data_ptr(), num_threads(2 * outputs_NF.numel() * packed.inner),
     )  # fmt: skip
     return outputs_NF
+
+
+def _pack(weight_MK: Tensor, bias_M: Tensor | None, precision: Precision, *, groups: int = 1) -> tuple[Packed]:
+    return (pack(weight_MK.T, bias_M, storage=choose_storage(precision, [weight_MK]), groups=groups),)

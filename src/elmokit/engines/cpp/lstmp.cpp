@@ -46,8 +46,8 @@ struct Workspace {
 template <class Kind>
 struct Shared;
 
-template <>
-struct Shared<Exact> {
+template <class Stored>
+struct Shared<Exact<Stored>> {
     const float* values;
     long stride;
     const float* scales = nullptr;
@@ -130,7 +130,8 @@ class Runner {
                 multiply_inputs(block_start, block_end);
             }
             float* outputs = d_.outputs + word * p_.output_dim;
-            renew_cells(previous, rows, word - block_start, block_end - block_start);
+            renew_cells(step == 0 && is_zero(previous) ? nullptr : previous, rows, word - block_start,
+                block_end - block_start);
             barrier_.wait();
             d_.projection == nullptr ? copy_gated(rows, outputs) : project(rows, outputs);
             barrier_.wait();
@@ -175,18 +176,31 @@ class Runner {
         if (Kind::QUANTISES) barrier_.wait();  // the steps quantise into the same memory
     }
 
+    // Whether no row has an output yet: most sentences are read from nothing.
+    bool is_zero(const float* outputs) const {
+        return std::all_of(outputs, outputs + p_.num_rows * p_.output_dim, [](float value) { return value == 0; });
+    }
+
+    // No previous outputs (null): the gates see the inputs alone.
     void renew_cells(const float* previous, long num_rows, long first_word, long words_in_block) {
+        const Floats clip = all(p_.cell_clip);
+        const auto renew_panel = [&](long panel) {
+            return [=](long row, const float* values) {
+                const float* gates = gates_ + (panel * words_in_block + first_word + row) * PANEL;
+                const long place = row * width_ + panel * LANES;
+                store(gated_ + place, renew(gates, values, cells_ + place, clip));
+            };
+        };
+        if (previous == nullptr) {
+            static constexpr float nothing[PANEL] = {};
+            for (long panel = first_; panel < last_; ++panel)
+                for (long row = 0; row < num_rows; ++row) renew_panel(panel)(row, nothing);
+            return;
+        }
         const Shared<Kind> rows(
             previous, p_.output_dim, p_.output_dim, num_rows, workspace_, barrier_, thread_, num_threads_);
-        const Floats clip = all(p_.cell_clip);
-        for (long panel = first_; panel < last_; ++panel) {
-            const float* gates = gates_ + (panel * words_in_block + first_word) * PANEL;
-            multiply(recurrent_, panel, rows.values, rows.stride, rows.scales, num_rows,
-                [&](long row, const float* values) {
-                    const long place = row * width_ + panel * LANES;
-                    store(gated_ + place, renew(gates + row * PANEL, values, cells_ + place, clip));
-                });
-        }
+        for (long panel = first_; panel < last_; ++panel)
+            multiply(recurrent_, panel, rows.values, rows.stride, rows.scales, num_rows, renew_panel(panel));
     }
 
     // Panels of the projection are few: where threads are more, each takes some of the rows.
@@ -271,10 +285,12 @@ void run(const Problem& problem, const Direction* directions, long num_direction
 using namespace elmokit;
 
 extern "C" void elmokit_lstmp(
-    int quantises, const Direction* directions, long num_directions, long input_dim, long cell_dim, long output_dim,
+    int storage, const Direction* directions, long num_directions, long input_dim, long cell_dim, long output_dim,
     long num_rows, const long* sizes, long num_steps, long words_a_block, float cell_clip, float output_clip,
     int num_threads) {
     const Problem problem{input_dim, cell_dim,      output_dim, num_rows,   sizes,
                           num_steps, std::max(words_a_block, num_rows), cell_clip, output_clip};
-    (quantises ? run<Quantised> : run<Exact>)(problem, directions, num_directions, num_threads);
+    with_storage(storage, [&](auto kind) {
+        run<typename decltype(kind)::Type>(problem, directions, num_directions, num_threads);
+    });
 }

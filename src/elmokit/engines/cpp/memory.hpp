@@ -39,8 +39,8 @@ class Buffer {
 template <class Kind>
 struct Rows;
 
-template <>
-struct Rows<Exact> {
+template <class Stored>
+struct Rows<Exact<Stored>> {
     const float* values;
     long stride;
     const float* scales = nullptr;

@@ -5,6 +5,9 @@ changes (optimisers, `copy_`, `load_state_dict`) and by their address; `forget` 
 have changed past that count, which modules call in `train()`, `eval()` and `to()`. Tensors of inference mode have no
 count: they are packed at every call. Nothing is stored in modules, so copies and pickles of them know nothing of it.
 
+Weights that float16 holds exactly, as those of a model that was saved in it, are stored so: the kernels read half of
+the bytes, and every sum keeps its bits.
+
 Shapes: K inner dimension, M columns.
 """
 
@@ -13,6 +16,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from enum import IntEnum
 from typing import NamedTuple
 
 import torch
@@ -22,14 +26,22 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from elmokit.engines.cpp.building import library
 from elmokit.nn.operations import Precision
 
-__all__ = ["Packed", "forget", "pack", "remember"]
+__all__ = ["Packed", "Storage", "choose_storage", "forget", "pack", "remember"]
+
+
+class Storage(IntEnum):
+    """How weights lie in memory; the numbers are those of `panels.hpp`."""
+
+    FLOATS = 0
+    INT8 = 1
+    HALVES = 2
 
 
 class Packed(NamedTuple):
     """One matrix in panels (`panels.hpp`), with its bias."""
 
     memory: Tensor  # bytes
-    quantises: bool
+    storage: Storage
     inner: int
     columns: int  # of one group
     groups: int
@@ -84,12 +96,20 @@ def forget(weights: Iterable[Tensor]) -> None:
         _entries.pop(key, None)
 
 
-def pack(weight_KM: Tensor, bias_M: Tensor | None = None, *, precision: Precision, groups: int = 1) -> Packed:
+def choose_storage(precision: Precision, weights: Iterable[Tensor]) -> Storage:
+    """The smallest way to store all of these matrices that loses nothing but what the precision allows."""
+    if precision == "int8":
+        return Storage.INT8
+    fits = library().elmokit_reads_halves() and all(torch.equal(weight.half().float(), weight) for weight in weights)
+    return Storage.HALVES if fits else Storage.FLOATS
+
+
+def pack(weight_KM: Tensor, bias_M: Tensor | None = None, *, storage: Storage, groups: int = 1) -> Packed:
     """A matrix that is used as `x @ weight`, and its bias, in panels; its columns lie group after group."""
     inner, num_columns = weight_KM.shape
-    shape = (int(precision == "int8"), inner, num_columns // groups, groups)
+    shape = (storage, inner, num_columns // groups, groups)
     memory = torch.empty(library().elmokit_packed_bytes(*shape), dtype=torch.uint8)
     bias_M = None if bias_M is None else bias_M.contiguous()
     bias_address = None if bias_M is None else bias_M.data_ptr()
     library().elmokit_pack(*shape, weight_KM.data_ptr(), *weight_KM.stride(), bias_address, memory.data_ptr())
-    return Packed(memory, precision == "int8", inner, num_columns // groups, groups)
+    return Packed(memory, storage, inner, num_columns // groups, groups)

@@ -4,6 +4,9 @@
 // last. Where the columns belong to several groups (the four gates of a cell, the two linear maps of a highway), a panel
 // holds the same columns of each group: what must be combined is then computed together.
 //
+// Weights that lose nothing by it, such as those of a model that was saved in float16, lie there as float16: half of the
+// bytes to fetch, the same sums to the last bit.
+//
 // int8: a column of weights is q * scale with whole q within ±127, and so is a row of activations. Sums are exact 32-bit
 // integers, the same on every machine.
 #pragma once
@@ -40,7 +43,11 @@ struct Matrix {
     float at(long k, long n) const { return values[k * down + n * across]; }
 };
 
-// Float32. Memory: weights [panel][inner][PANEL], bias [place].
+INLINE void put(float value, float* to) { *to = value; }
+INLINE void put(float value, Half* to) { *to = halved(value); }
+
+// Float32, stored as such or as halves. Memory: weights [panel][inner][PANEL], bias [place].
+template <class Stored>
 struct Exact {
     using Value = float;  // of an activation
     static constexpr bool QUANTISES = false;
@@ -49,25 +56,28 @@ struct Exact {
     static constexpr long CHUNK = 256;
 
     Shape shape;
-    const float *weights, *bias;
+    const Stored* weights;
+    const float* bias;
 
-    static long bytes(Shape shape) { return shape.num_places() * (shape.inner + 1) * 4; }
+    static long bytes(Shape shape) { return shape.num_places() * (shape.inner * sizeof(Stored) + 4); }
     static long stride(long inner) { return inner; }
 
     Exact(Shape shape, const void* memory)
-        : shape(shape), weights(static_cast<const float*>(memory)), bias(weights + shape.inner * shape.num_places()) {}
+        : shape(shape),
+          weights(static_cast<const Stored*>(memory)),
+          bias(reinterpret_cast<const float*>(weights + shape.inner * shape.num_places())) {}
 
     static void pack(Shape shape, Matrix matrix, const float* bias, void* memory) {
-        float* to = static_cast<float*>(memory);
+        Stored* to = static_cast<Stored*>(memory);
         for (long panel = 0; panel < shape.num_panels(); ++panel) {
             long columns[PANEL];
             for (long place = 0; place < PANEL; ++place) columns[place] = shape.column_at(panel * PANEL + place);
             for (long k = 0; k < shape.inner; ++k)
-                for (const long column : columns) *to++ = column < 0 ? 0.0f : matrix.at(k, column);
+                for (const long column : columns) put(column < 0 ? 0.0f : matrix.at(k, column), to++);
         }
         for (long place = 0; place < shape.num_places(); ++place) {
             const long column = shape.column_at(place);
-            *to++ = column < 0 || bias == nullptr ? 0.0f : bias[column];
+            reinterpret_cast<float*>(to)[place] = column < 0 || bias == nullptr ? 0.0f : bias[column];
         }
     }
 
@@ -77,7 +87,7 @@ struct Exact {
         const Exact& self, long panel, const float* activations, long stride, const float*, long from, long to,
         float* sums) {
         Floats s[rows][VECTORS] = {};
-        const float* weights = self.weights + (panel * self.shape.inner + from) * PANEL;
+        const Stored* weights = self.weights + (panel * self.shape.inner + from) * PANEL;
         for (long k = from; k < to; ++k, weights += PANEL) {
             Floats columns[VECTORS];
 #pragma GCC unroll 4
@@ -253,6 +263,21 @@ struct Quantised {
     }
 #endif
 };
+
+// How weights are stored, as Python numbers it; `use` is called with a value of that kind as its type.
+enum Storage { FLOATS, INT8, HALVES };
+
+template <class Kind>
+struct Of {
+    using Type = Kind;
+};
+
+template <class Use>
+auto with_storage(int storage, const Use& use) {
+    if (storage == INT8) return use(Of<Quantised>{});
+    if (storage == HALVES) return use(Of<Exact<Half>>{});
+    return use(Of<Exact<float>>{});
+}
 
 // Products of rows with one panel; `use(row, values)` takes PANEL values of each row, bias not added.
 //

@@ -43,6 +43,25 @@ INLINE Floats load(const float* from) {
 
 INLINE void store(float* to, Floats values) { std::memcpy(to, &values, sizeof values); }
 
+// A number of 16 bits (IEEE binary16), read as the float32 that it is.
+struct Half {
+    uint16_t bits;
+};
+
+#if defined(__AVX512F__) && defined(__F16C__)
+constexpr bool READS_HALVES = true;
+INLINE Floats load(const Half* from) { return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)from)); }
+INLINE Half halved(float value) { return {static_cast<uint16_t>(_cvtss_sh(value, 0))}; }
+#elif defined(__F16C__)
+constexpr bool READS_HALVES = true;
+INLINE Floats load(const Half* from) { return (Floats)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)from)); }
+INLINE Half halved(float value) { return {static_cast<uint16_t>(_cvtss_sh(value, 0))}; }
+#else
+constexpr bool READS_HALVES = false;  // nobody may ask for it
+INLINE Floats load(const Half*) { return Floats{}; }
+INLINE Half halved(float) { return {}; }
+#endif
+
 INLINE Floats all(float value) { return value - Floats{}; }
 
 #if defined(__AVX512F__)

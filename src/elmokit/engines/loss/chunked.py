@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from elmokit.nn.operations import Sample
 
-__all__ = ["losses"]
+__all__ = ["losses", "subtract_targets"]
 
 # Logits of one chunk. Smaller is kinder to caches, larger to the matmuls that sum the weight's gradient.
 CHUNK_BYTES = 64 * 2**20
@@ -124,9 +124,16 @@ def _evaluate(hidden_NP: Tensor, weight_VP: Tensor, bias_V: Tensor, targets_N: T
         torch.stack([torch.addmm(bias_v, rows_nP, weight_vP.t()).logsumexp(1) for weight_vP, bias_v in tiles])
         for rows_nP in hidden_NP.split(TILE_ROWS)
     ]
+    total_N = torch.cat([total_Tn.logsumexp(0) for total_Tn in totals])
+    return subtract_targets(total_N, hidden_NP, weight_VP, bias_V, targets_N)
+
+
+def subtract_targets(
+    total_N: Tensor, hidden_NP: Tensor, weight_VP: Tensor, bias_V: Tensor, targets_N: Tensor
+) -> Tensor:
+    """The loss of each row (N) from the logarithm of the sum over all words: the logit of its target is taken off."""
     own_N = (hidden_NP * weight_VP[targets_N]).sum(1) + bias_V[targets_N]
-    # Rounding may leave a certain word a hair above 1.
-    return (torch.cat([total_Tn.logsumexp(0) for total_Tn in totals]) - own_N).clamp_min(0)
+    return (total_N - own_N).clamp_min(0)  # rounding may leave a certain word a hair above 1
 
 
 def _sampled_losses(

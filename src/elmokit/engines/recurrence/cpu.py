@@ -15,12 +15,13 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor
 
 from elmokit.engines.cpp.building import library
-from elmokit.engines.cpp.packing import Packed, pack, remember
+from elmokit.engines.cpp.packing import Packed, choose_storage, pack, remember
 from elmokit.engines.cpp.threads import num_threads
 from elmokit.nn.operations import Clips, LayerState, LstmpWeights, Precision, Recurrence
 
@@ -57,23 +58,25 @@ def _run(
     first = recurrences[0]
     input_dim, output_dim = first.inputs_ND.shape[1], first.state.hidden_BP.shape[1]
     num_rows, cell_dim = first.state.cell_BH.shape
+    all_weights = [recurrence.weights for recurrence in recurrences]
+    packed = remember(list(chain.from_iterable(all_weights)), precision, lambda: _pack(all_weights, precision))
+    matrices = len(packed) // len(recurrences)
     directions = (_Direction * len(recurrences))()
     results, alive = [], []  # what the pointers point to
-    for direction, (inputs_ND, weights, (hidden_BP, cell_BH)) in zip(directions, recurrences, strict=True):
-        packed = remember(weights, precision, lambda weights=weights: _pack(weights, precision))
+    for number, (inputs_ND, _, (hidden_BP, cell_BH)) in enumerate(recurrences):
         inputs_ND = inputs_ND.contiguous()
-        kept = {"copy": True, "memory_format": torch.contiguous_format}
-        hidden_BP, cell_BH = (part.to(torch.float32, **kept) for part in (hidden_BP, cell_BH))
-        outputs_NP = inputs_ND.new_empty(len(inputs_ND), output_dim)
-        addresses = [part.memory.data_ptr() for part in packed]
-        direction.inputs, direction.input, direction.recurrent = inputs_ND.data_ptr(), addresses[0], addresses[1]
-        direction.projection = addresses[2] if len(addresses) > 2 else None
-        direction.hidden, direction.cell = hidden_BP.data_ptr(), cell_BH.data_ptr()
-        direction.outputs = outputs_NP.data_ptr()
+        hidden_BP = hidden_BP.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+        cell_BH = cell_BH.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+        outputs_NP = inputs_ND.new_empty(inputs_ND.shape[0], output_dim)
+        own = [part.memory.data_ptr() for part in packed[number * matrices : (number + 1) * matrices]]
+        directions[number] = (
+            inputs_ND.data_ptr(), own[0], own[1], own[2] if matrices > 2 else None,
+            hidden_BP.data_ptr(), cell_BH.data_ptr(), outputs_NP.data_ptr(),
+        )  # fmt: skip
         results.append((outputs_NP, LayerState(hidden_BP, cell_BH)))
-        alive.append((inputs_ND, packed))
+        alive.append(inputs_ND)
     library().elmokit_lstmp(
-        precision == "int8", directions, len(recurrences), input_dim, cell_dim, output_dim, num_rows,
+        packed[0].storage, directions, len(recurrences), input_dim, cell_dim, output_dim, num_rows,
         (ctypes.c_long * len(batch_sizes))(*batch_sizes), len(batch_sizes), BLOCK_BYTES // (16 * cell_dim),
         *(math.inf if bound is None else bound for bound in clips), _threads_for(recurrences, len(batch_sizes)),
     )  # fmt: skip
@@ -87,11 +90,18 @@ def _threads_for(recurrences: Sequence[Recurrence], num_steps: int) -> int:
     return max(num_threads(multiplications), min(len(recurrences), num_threads(multiplications * num_steps)))
 
 
-def _pack(weights: LstmpWeights, precision: Precision) -> tuple[Packed, ...]:
-    parts = [
-        pack(weights.input_D4H, weights.bias_4H, precision=precision, groups=4),
-        pack(weights.recurrent_P4H, precision=precision, groups=4),
+def _pack(directions: Sequence[LstmpWeights], precision: Precision) -> tuple[Packed, ...]:
+    """The matrices of each direction in turn; all are stored alike, because one kernel reads them."""
+    matrices = [
+        matrix
+        for weights in directions
+        for matrix in (weights.input_D4H, weights.recurrent_P4H, weights.projection_HP)
+        if matrix is not None
     ]
-    if weights.projection_HP is not None:
-        parts.append(pack(weights.projection_HP, precision=precision))
+    storage, parts = choose_storage(precision, matrices), []
+    for weights in directions:
+        parts.append(pack(weights.input_D4H, weights.bias_4H, storage=storage, groups=4))
+        parts.append(pack(weights.recurrent_P4H, storage=storage, groups=4))
+        if weights.projection_HP is not None:
+            parts.append(pack(weights.projection_HP, storage=storage))
     return tuple(parts)

@@ -23,7 +23,7 @@ from elmokit.config import Activation
 from elmokit.engines.choice import fits_tables
 from elmokit.engines.cpp.building import library
 from elmokit.engines.cpp.linear import apply_highway, apply_linear
-from elmokit.engines.cpp.packing import Packed, remember
+from elmokit.engines.cpp.packing import Packed, Storage, remember
 from elmokit.engines.cpp.threads import num_threads
 from elmokit.nn.operations import EncoderWeights, Linear, Precision, Request
 from elmokit.nn.word_encoder import REFERENCE, Steps, join
@@ -99,4 +99,4 @@ def _make_table(symbols_SE: Tensor, weight_KEw: Tensor, block: int) -> Packed:
     padded = F.pad(weight_KEw, (0, 0, 0, 0, 0, -num_channels % block))
     sums = torch.einsum("se,kew->wsk", symbols_SE, padded)
     table = sums.unflatten(2, (-1, block)).permute(2, 0, 1, 3).contiguous()
-    return Packed(table, False, width, num_channels, 1)
+    return Packed(table, Storage.FLOATS, width, num_channels, 1)
