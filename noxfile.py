@@ -20,6 +20,7 @@ import nox
 
 ROOT = Path(__file__).parent
 TORCH = "torch==2.13.0"
+PAGES = "tests/docs/test_examples.py::test_the_page_runs"  # blocks that say **Needs:** run where that is installed
 
 nox.options.default_venv_backend = "venv"
 nox.options.reuse_existing_virtualenvs = True
@@ -36,6 +37,7 @@ def transformers4(session: nox.Session) -> None:
         frees=["accelerate", "huggingface_hub", "tokenizers", "transformers"],
     )
     test(session, "tests/integrations/test_transformers.py", "tests/probe/test_extras.py")
+    test(session, f"{PAGES}[docs/how-to/transformers.md]", "-W", "ignore")
 
 
 @nox.session
@@ -43,6 +45,7 @@ def transformers5(session: nox.Session) -> None:
     """The adapter with transformers 5."""
     install(session, ".[transformers]", "accelerate")
     test(session, "tests/integrations/test_transformers.py", "tests/probe/test_extras.py")
+    test(session, f"{PAGES}[docs/how-to/transformers.md]", "-W", "ignore")
 
 
 @nox.session
@@ -50,34 +53,36 @@ def sentence_transformers(session: nox.Session) -> None:
     """The adapter under sentence-transformers and MTEB."""
     install(session, ".[transformers]", "sentence-transformers", "mteb", "accelerate", "datasets")
     test(session, "tests/integrations/test_sentence_transformers.py")
+    test(session, f"{PAGES}[docs/how-to/transformers.md]", "-W", "ignore")
 
 
 @nox.session
 def sklearn(session: nox.Session) -> None:
     """The scikit-learn transformer."""
     install(session, ".[sklearn]")
-    test(session, "tests/integrations/test_sklearn.py")
+    test(session, "tests/integrations/test_sklearn.py", f"{PAGES}[docs/how-to/scikit-learn.md]")
 
 
 @nox.session
 def gensim(session: nox.Session) -> None:
     """KeyedVectors of gensim."""
     install(session, ".[gensim]")
-    test(session, "tests/integrations/test_gensim.py")
+    test(session, "tests/integrations/test_gensim.py", f"{PAGES}[docs/how-to/gensim.md]")
 
 
 @nox.session
 def spacy(session: nox.Session) -> None:
     """The components of spaCy's pipelines."""
     install(session, ".[spacy]")
-    test(session, "tests/integrations/test_spacy.py")
+    test(session, "tests/integrations/test_spacy.py", f"{PAGES}[docs/how-to/spacy.md]")
 
 
 @nox.session
 def flair(session: nox.Session) -> None:
     """Flair's embeddings; Flair needs transformers before 5, and so a huggingface_hub before 1."""
     install(session, ".[flair]", frees=["huggingface_hub", "python-dateutil", "tokenizers", "transformers"])
-    test(session, "tests/integrations/test_flair.py")
+    old_names = ("-W", "ignore::FutureWarning")  # of torch, by which Flair's trainer calls
+    test(session, "tests/integrations/test_flair.py", f"{PAGES}[docs/how-to/flair.md]", *old_names)
 
 
 @nox.session

@@ -37,14 +37,35 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 NEEDS = {
     "docs/first-hour.md": 1,
     "docs/how-to/explorer.md": 1,
+    "docs/how-to/export.md": 5,
+    "docs/how-to/flair.md": 3,
     "docs/how-to/gensim.md": 2,
     "docs/how-to/measure-speed.md": 3,
+    "docs/how-to/scale-out.md": 9,
     "docs/how-to/serve.md": 4,
+    "docs/how-to/spacy.md": 6,
     "docs/how-to/tasks.md": 1,
     "docs/how-to/tensorflow-checkpoints.md": 4,
     "docs/how-to/train.md": 2,
+    "docs/how-to/transformers.md": 6,
+    "docs/how-to/web-scale.md": 1,
     "docs/how-to/your-language.md": 2,
     "docs/results.md": 5,
+}
+
+# What a page may need and an environment may have: these blocks run where it has them.
+FRAMEWORKS = {
+    "Dask": "dask",
+    "Flair": "flair",
+    "Ray": "ray",
+    "accelerate": "accelerate",
+    "datasets": "datasets",
+    "gensim": "gensim",
+    "onnxscript": "onnxscript",
+    "scikit-learn": "sklearn",
+    "sentence-transformers": "sentence_transformers",
+    "spaCy": "spacy",
+    "transformers": "transformers",
 }
 
 
@@ -81,8 +102,9 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def can_run(block: Block) -> bool:
-    """Whether nothing is missing; scikit-learn may be installed or not."""
-    return not block.needs or ("scikit-learn" in block.needs and find_spec("sklearn") is not None)
+    """Whether nothing is missing; frameworks may be installed or not."""
+    frameworks = [module for name, module in FRAMEWORKS.items() if name in block.needs]
+    return not block.needs or (bool(frameworks) and all(find_spec(module) is not None for module in frameworks))
 
 
 def run_page(page: Path) -> int:

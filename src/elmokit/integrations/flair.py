@@ -60,7 +60,6 @@ class Settings:
     packed: bytes | None
 
 
-@register_embeddings
 class ElmoTokenEmbeddings(TokenEmbeddings):
     """ELMo vectors as Flair's embeddings of tokens, alone or in a `StackedEmbeddings`.
 
@@ -138,3 +137,6 @@ class ElmoTokenEmbeddings(TokenEmbeddings):
 
     def _find_device(self) -> torch.device:
         return torch.device("cpu") if self.precision == "int8" else torch.device(flair.device)
+
+
+register_embeddings(ElmoTokenEmbeddings)  # no decorator: the site is made without Flair, and would lose the class
