@@ -62,6 +62,7 @@ class ElmoConfig(PretrainedConfig):
         if kwargs.get("dtype") is None and kwargs.get("torch_dtype") is None:
             kwargs["dtype"] = "float32"
         super().__init__(**kwargs)
+        self.pad_token_id = 0  # as the tokenizer's; Trainer would set it, and say so
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint, **settings: Any) -> ElmoConfig:  # noqa: ANN401
