@@ -139,6 +139,11 @@ def _find_family(folder: Path, names: list[str]) -> Family:
         )
     if looks_like_allennlp(folder):
         return "allennlp"
+    if {"elmo.json", "layers.onnx"} <= set(names):
+        raise CheckpointError(
+            f"{folder}: expected a model, found one that `elmo export` wrote: its own run_elmo.py runs it; "
+            "give the model that it was made of"
+        )
     found = ", ".join(sorted(names)[:8]) or "nothing"
     raise CheckpointError(
         f"{folder}: expected a model (config.json + model.safetensors, options.json + *.hdf5, or "
