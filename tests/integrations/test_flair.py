@@ -93,11 +93,11 @@ def test_a_stack_and_a_document():
     np.testing.assert_allclose(document.get_embedding().numpy(), embedder.encode(words)[0], atol=1e-5)
 
 
-@pytest.mark.parametrize("source", [MODEL, "en-small"])
-def test_what_flair_saves_is_loaded(source, tmp_path):
+@pytest.mark.parametrize(("source", "precision"), [(MODEL, "float32"), (MODEL, "int8"), ("en-small", "float32")])
+def test_what_flair_saves_is_loaded(source, precision, tmp_path):
     if source == MODEL:
         source = str(shutil.copytree(MODEL, tmp_path / "model"))
-    embeddings = ElmoTokenEmbeddings(source, layers="top")
+    embeddings = ElmoTokenEmbeddings(source, layers="top", precision=precision)
     stack = StackedEmbeddings([embeddings])
     saved = pickle.dumps(stack.save_embeddings(use_state_dict=False))
     assert (len(saved) < 1000) == (source == "en-small")  # an installed model goes by its name

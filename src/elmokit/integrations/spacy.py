@@ -55,8 +55,9 @@ def attach(doc: Doc) -> Doc:
         doc: with vectors in `doc.tensor`, or in `doc._.elmo_vectors` (`keeps_vectors`), where a `DocBin` has them.
     """
     if len(doc.tensor) != len(doc) or doc.tensor.ndim != 2:
-        if doc._.elmo_vectors is not None:
-            doc.tensor = doc._.elmo_vectors
+        stored = doc._.elmo_vectors
+        if stored is not None and len(stored) == len(doc):  # else tokens were merged or split since
+            doc.tensor = stored
         elif not len(doc):
             doc.tensor = np.zeros((0, 0), np.float32)
         else:
