@@ -15,7 +15,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -237,7 +237,8 @@ def _embed_rest(
         worker.restore(finished[-1])
     clock = JobClock(reader, num_lines=sum(part.header["num_lines"] for part in finished), report=progress)
     segments = cutter.segments(lines, tell=lambda: reader.bytes_done)
-    with saver, read_ahead(segments) as ahead:
+    # Nobody can leave while a thread waits for a pipe.
+    with saver, nullcontext(segments) if reader.bytes_total is None else read_ahead(segments) as ahead:
         for number, segment in enumerate(ahead, start=len(finished)):
             clock.begin(segment)
             vectors = worker.embed(segment, clock.advance)

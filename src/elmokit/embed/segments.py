@@ -13,7 +13,7 @@ Shapes: L lines, R rows, N words, U distinct words.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import Any
@@ -105,7 +105,7 @@ class Cutter:
     rows_per_batch: int = 1
     workers: int = 1
 
-    def segments(self, lines: Iterable[Line], *, tell: Callable[[], int] = lambda: 0) -> Iterator[Segment]:
+    def segments(self, lines: Iterable[Line], *, tell: Callable[[], int] = lambda: 0) -> Generator[Segment]:
         """The segments of the lines, read some blocks ahead where processes split them.
 
         Arguments:

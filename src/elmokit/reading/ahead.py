@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
@@ -13,28 +13,29 @@ Thing = TypeVar("Thing")
 
 
 @contextmanager
-def read_ahead(things: Iterator[Thing]) -> Iterator[Iterator[Thing]]:
+def read_ahead(things: Generator[Thing]) -> Iterator[Iterator[Thing]]:
     """The same things in the same order; while one is used, the next is made in a thread.
 
-    Whoever leaves early waits for the one that is being made, and closes the source.
+    What goes wrong with a thing is raised in its place. Whoever leaves early waits for the thing that is being made, so
+    this is not for a source that may keep one waiting, such as a pipe; then the source is closed.
 
     Example:
-        >>> with read_ahead(iter("ab")) as letters:
+        >>> with read_ahead(letter for letter in "ab") as letters:
         ...     list(letters)
         ['a', 'b']
     """
-    missing = object()
     with ThreadPoolExecutor(1, "elmokit-ahead") as thread:
 
+        def make() -> tuple[Thing] | None:
+            return next(((thing,) for thing in things), None)
+
         def follow() -> Iterator[Thing]:
-            upcoming = thread.submit(next, things, missing)
-            while (thing := upcoming.result()) is not missing:
-                upcoming = thread.submit(next, things, missing)
-                yield thing  # type: ignore[misc]
+            upcoming = thread.submit(make)
+            while (made := upcoming.result()) is not None:
+                upcoming = thread.submit(make)
+                yield made[0]
 
         try:
             yield follow()
         finally:
-            close = getattr(things, "close", None)
-            if close is not None:
-                thread.submit(close).result()
+            thread.submit(things.close).result()
