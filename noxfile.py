@@ -88,8 +88,9 @@ def flair(session: nox.Session) -> None:
 @nox.session
 def ray(session: nox.Session) -> None:
     """Embedding and training on a Ray cluster of this machine, and the callable under datasets and Dask."""
-    install(session, ".[ray]", "dask", "datasets")
-    test(session, "tests/integrations/test_ray.py", "tests/embed/test_mapping.py", "tests/embed/test_chunks.py")
+    install(session, ".[ray]", "dask[dataframe]", "datasets")
+    pages = ["tests/docs/test_examples.py::test_the_page_runs[docs/how-to/scale-out.md]"]
+    test(session, "tests/integrations/test_ray.py", "tests/embed/test_mapping.py", *pages)
 
 
 @nox.session

@@ -18,7 +18,7 @@ def test_columns_are_those_of_an_embedder(random_model):
     batch = {"text": np.array(TEXTS), "id": np.arange(3)}
     found = EmbedBatches(random_model, layers="all", dtype="float32")(batch)
     assert list(found) == ["text", "id", "words", "layer_0", "layer_1", "layer_2"]
-    assert found["words"].tolist() == [["She", "sat", "by", "the", "river", "bank", "."], [], ["Hello"]]
+    assert found["words"] == [["She", "sat", "by", "the", "river", "bank", "."], [], ["Hello"]]
     for row, layers in enumerate(Embedder(random_model).embed(TEXTS, layers="all")):
         for number in range(3):
             assert np.array_equal(found[f"layer_{number}"][row], layers[number])

@@ -92,7 +92,7 @@ class EmbedBatches:
         return self._embedder
 
     def __call__(self, batch: Mapping[str, Sequence[Any] | np.ndarray]) -> dict[str, Any]:
-        """The columns of the batch, and with them `words` and the vectors, each an array of objects, one per row."""
+        """The columns of the batch, and with them `words` and the vectors, each a list with one entry per row."""
         if self.column not in batch:
             raise InputError(f"expected a column {self.column!r}, found {', '.join(map(repr, batch))}: say column=")
         embedder = self.embedder
@@ -104,7 +104,7 @@ class EmbedBatches:
                 found[f"layer_{number}"] = [_round(layers_KWD[number], self.dtype) for layers_KWD in rows]
         else:
             found["vectors"] = [_round(vectors_WD, self.dtype) for vectors_WD in rows]
-        return {**batch, **{name: _make_column(values) for name, values in found.items()}}
+        return {**batch, **found}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_embedder": None}
@@ -119,11 +119,6 @@ class EmbedBatches:
                 f"row {row} of {self.column!r}: expected a text or a list of words, found {describe(text)}"
             )
         return [str(word) for word in split_sentence(text, self.embedder.segmenter, name=f"row {row}")]
-
-
-def _make_column(values: list[Any]) -> np.ndarray:
-    """An array of objects, also where all of them have one length and numpy would make a table."""
-    return np.fromiter(values, object, len(values))
 
 
 def _round(vectors: np.ndarray, dtype: str) -> np.ndarray:

@@ -21,6 +21,7 @@ import os
 import shutil
 import socket
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ try:
 except ModuleNotFoundError as problem:
     raise MissingExtra("Ray is not installed: pip install 'elmokit[ray]'") from problem
 
-__all__ = ["connect", "embed_on_ray"]
+__all__ = ["connect", "embed_on_ray", "list_causes"]
 
 FACTS = "_elmokit.json"
 ANSWERS_WITHIN = 5.0  # seconds in which a cluster's head must take a connection
@@ -202,22 +203,30 @@ def connect(address: str | None) -> Iterator[Cluster]:
     """The cluster at this address, one that the program has already connected to, or one for this job alone."""
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     is_ours = not ray.is_initialized()
-    if is_ours:
-        _check_address(address)
-        # The driver speaks for all: what a worker has to say arrives as an exception or as progress.
-        quiet = {"logging_level": "ERROR", "log_to_driver": False}
-        ray.data.DataContext.get_current().enable_progress_bars = False
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
-        try:
-            ray.init(address, **quiet, **({"include_dashboard": False} if address == "local" else {}))
-        except (ConnectionError, RuntimeError, ValueError) as problem:
-            raise _tell_no_cluster(address, problem) from problem
-    try:
-        has = ray.cluster_resources()
-        yield Cluster(int(has.get("CPU", 0)), int(has.get("GPU", 0)))
-    finally:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray's, about what Ray itself does
         if is_ours:
-            ray.shutdown()
+            _check_address(address)
+            _start(address)
+        try:
+            has = ray.cluster_resources()
+            yield Cluster(int(has.get("CPU", 0)), int(has.get("GPU", 0)))
+        finally:
+            if is_ours:
+                ray.shutdown()
+
+
+def _start(address: str) -> None:
+    """Connect to Ray or start it; the driver speaks for all, as what a worker has to say arrives as an exception."""
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+    quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+    if address == "local":
+        quiet["include_dashboard"] = False
+    try:
+        ray.init(address, **quiet)
+    except (ConnectionError, RuntimeError, ValueError) as problem:
+        raise _tell_no_cluster(address, problem) from problem
 
 
 def _check_address(address: str) -> None:
@@ -350,12 +359,19 @@ def _explain_failures(output: Path) -> Iterator[None]:
     try:
         yield
     except RayError as problem:
-        cause: BaseException | None = problem
-        while cause is not None and not isinstance(cause, ElmoError):
-            cause = getattr(cause, "cause", None) or cause.__cause__
-        if isinstance(cause, ElmoError):
-            raise cause.with_traceback(None) from problem
-        reason = next(reversed([line.strip() for line in str(problem).splitlines() if line.strip()]), repr(problem))
+        causes = list_causes(problem)
+        ours = next((cause for cause in causes if isinstance(cause, ElmoError)), None)
+        if ours is not None:
+            raise ours.with_traceback(None) from problem
+        reason = f"{type(causes[-1]).__name__}: {' '.join(str(causes[-1]).split()):.200}"
         raise OutputError(
-            f"cannot write {output}: {reason:.300}; finished parts are kept, continue with --resume (resume=True)"
+            f"cannot write {output}: {reason}; finished parts are kept, continue with --resume (resume=True)"
         ) from problem
+
+
+def list_causes(problem: BaseException) -> list[BaseException]:
+    """A problem and what caused it, back to the first; Ray keeps what a worker met in an attribute of its own."""
+    causes = [problem]
+    while (cause := getattr(causes[-1], "cause", None) or causes[-1].__cause__) is not None and cause not in causes:
+        causes.append(cause)
+    return causes

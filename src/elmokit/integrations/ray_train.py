@@ -17,7 +17,7 @@ from typing import Any
 
 from elmokit.cores import use_threads
 from elmokit.errors import ElmoError, InputError, TrainingError
-from elmokit.integrations.ray import connect
+from elmokit.integrations.ray import connect, list_causes
 from elmokit.pretrain.folder import Texts
 from elmokit.pretrain.place import PATIENCE
 from elmokit.pretrain.recipes import TrainConfig
@@ -102,10 +102,7 @@ def _train_as_worker(given: dict[str, Any]) -> None:
 def _explain(problem: BaseException) -> ElmoError:
     """The error of ours that a worker met, or else what Ray says, in one line."""
     met = [*getattr(problem, "worker_failures", {}).values(), problem]
-    for found in met:
-        cause: BaseException | None = found
-        while cause is not None and not isinstance(cause, ElmoError):
-            cause = getattr(cause, "cause", None) or cause.__cause__
-        if isinstance(cause, ElmoError):
-            return cause
+    ours = [cause for found in met for cause in list_causes(found) if isinstance(cause, ElmoError)]
+    if ours:
+        return ours[0]
     return TrainingError(f"{' '.join(str(met[0]).split()):.300}; the checkpoints are kept, call again to continue")
