@@ -74,19 +74,17 @@ def build_graphs(
     """
     check_installed()
     _check_size(elmo)
-    elmo = elmo.eval()
-    scheme, config = elmo.scheme, elmo.config
     # Sizes of an example are never 0 or 1, which torch would take for constants.
-    ids_NC = torch.from_numpy(scheme.begin_ids).repeat(3, 1)
-    narrow = ids_NC.shape[1] > 1 and config.characters is not None
+    ids_NC = torch.from_numpy(elmo.scheme.begin_ids).repeat(3, 1)
+    columns = {} if elmo.config.characters is None else {1: Dim.DYNAMIC}
     words = _convert(
         elmo.encoder,
         {"ids_NC": ids_NC},
-        {"ids_NC": {0: Dim.DYNAMIC, 1: Dim.DYNAMIC} if narrow else {0: Dim.DYNAMIC}},
+        {"ids_NC": {0: Dim.DYNAMIC, **columns}},
         inputs={"ids": ["words", "columns"]},
         output="vectors",
     )
-    words_BWP = torch.zeros(3, 5, config.lstm.projection_dim)
+    words_BWP = torch.zeros(3, 5, elmo.config.lstm.projection_dim)
     layers = _convert(
         LayersGraph(elmo.bilm, elmo.canonical_state if state == "canonical" else None),
         {"words_BWP": words_BWP, "lengths_B": torch.tensor([5, 2, 3])},
