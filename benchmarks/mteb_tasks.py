@@ -2,7 +2,7 @@
 
     python benchmarks/mteb_tasks.py DATA [--model en-small] [--pooling mean] [--device cpu] [--output scores.json]
 
-    DATA/sick/SICK_*.txt                    relatedness of 9,840 pairs, all of SICK (MTEB's SICK-R has 9,927)
+    DATA/sick/SICK_*.txt                    relatedness of 9,927 pairs, all of SICK, as many as MTEB's SICK-R has
     DATA/trec/TREC.{train,test}             six kinds of questions
     DATA/sst5/{train,test}.txt              five grades of opinion
     DATA/subj/subj.{objective,subjective}   two kinds of sentences; every tenth is for testing, as there is no split
