@@ -28,7 +28,7 @@ myst_heading_anchors = 3
 suppress_warnings = ["myst.xref_missing"]
 
 default_role = "literal"  # docstrings write `code` as Markdown does
-autodoc_mock_imports = ["flair", "spacy"]  # not installed where the site is made
+autodoc_mock_imports = ["flair", "ray", "spacy"]  # not installed where the site is made
 autodoc_default_options = {"members": True}
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"  # beside the explanation of an argument: signatures stay short

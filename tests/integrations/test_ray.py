@@ -23,6 +23,7 @@ from elmokit import Embedder, errors  # noqa: E402
 from elmokit.cli import main  # noqa: E402
 from elmokit.config import CharConfig, ElmoConfig, LstmConfig  # noqa: E402
 from elmokit.embed import EmbedBatches, embed_files  # noqa: E402
+from elmokit.integrations import ray as integration  # noqa: E402
 from elmokit.integrations.ray import embed_on_ray  # noqa: E402
 from elmokit.integrations.ray_train import train_on_ray  # noqa: E402
 from elmokit.pretrain.recipes import TrainConfig  # noqa: E402
@@ -34,8 +35,8 @@ LINES = ["She sat by the river bank. He was glad.", "", "The bank lent him money
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Ray on this machine, for all tests that need not start it themselves."""
-    ray.init("local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    """Ray on this machine, for all tests that need not start it themselves; it believes that there is a GPU."""
+    ray.init("local", num_cpus=4, num_gpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     yield
     ray.shutdown()
 
@@ -73,7 +74,14 @@ def plain(corpus, random_model, tmp_path) -> Path:
 def test_rows_are_those_of_the_plain_command(cluster, corpus, plain, random_model, tmp_path):
     moments = []
     report = embed_on_ray(
-        corpus, tmp_path / "out", model=random_model, split=True, workers=2, chunk_bytes=4000, progress=moments.append
+        corpus,
+        tmp_path / "out",
+        model=random_model,
+        device="cpu",
+        split=True,
+        workers=2,
+        chunk_bytes=4000,
+        progress=moments.append,
     )
     assert_same_rows(tmp_path / "out", plain)
     assert report.num_lines == moments[-1].lines == 2 * len(LINES)
@@ -81,16 +89,17 @@ def test_rows_are_those_of_the_plain_command(cluster, corpus, plain, random_mode
     facts = json.loads((tmp_path / "out/_elmokit.json").read_text())
     assert (facts["num_parts"], facts["num_rows"]) == (report.num_segments, report.num_rows)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "out", "plain.parquet"]
-    assert embed_on_ray(corpus, tmp_path / "out", model=random_model, resume=True).was_complete
+    assert embed_on_ray(corpus, tmp_path / "out", model=random_model, device="cpu", resume=True).was_complete
     with pytest.raises(errors.OutputError, match="exists already.*--overwrite"):
-        embed_on_ray(corpus, tmp_path / "out", model=random_model)
+        embed_on_ray(corpus, tmp_path / "out", model=random_model, device="cpu")
 
 
 def test_a_parquet_dataset_is_read_too(cluster, random_model, tmp_path):
     (tmp_path / "in").mkdir()
     for number in range(2):
         pq.write_table(pa.table({"body": LINES}), tmp_path / f"in/{number}.parquet")
-    embed_on_ray(tmp_path / "in", tmp_path / "out", model=random_model, column="body", layers="all", chunk_bytes=9000)
+    how = {"model": random_model, "device": "cpu", "column": "body", "layers": "all", "chunk_bytes": 9000}
+    embed_on_ray(tmp_path / "in", tmp_path / "out", **how)
     table = pq.read_table(tmp_path / "out")
     assert table["line"].to_pylist() == list(range(2 * len(LINES)))
     assert table.schema.names == ["line", "words", "layer_0", "layer_1", "layer_2"]
@@ -104,9 +113,28 @@ def test_a_dead_worker_costs_no_line_and_doubles_none(cluster, corpus, plain, ra
             killed.append(find_workers()[0])
             os.kill(killed[0], signal.SIGKILL)
 
-    how = {"model": random_model, "split": True, "workers": 2, "chunk_bytes": 2000}
+    how = {"model": random_model, "device": "cpu", "split": True, "workers": 2, "chunk_bytes": 2000}
     report = embed_on_ray(corpus, tmp_path / "out", **how, progress=kill_one)
     assert killed
+    assert report.num_lines == 2 * len(LINES)
+    assert_same_rows(tmp_path / "out", plain)
+
+
+@pytest.mark.parametrize("kills", [False, True])
+def test_text_is_split_apart_from_a_gpu(kills, cluster, corpus, plain, random_model, tmp_path, monkeypatch):
+    """As with a GPU, which is a CPU here: tasks split the text, one actor embeds."""
+    run = integration._embed_chunks
+    monkeypatch.setattr(integration, "_embed_chunks", lambda *given, uses_gpu: run(*given, uses_gpu=True))
+    killed = []
+
+    def kill_one(moment):
+        if kills and not killed:
+            killed.append(find_workers()[0])
+            os.kill(killed[0], signal.SIGKILL)
+
+    how = {"model": random_model, "device": "cpu", "split": True, "chunk_bytes": 4000}
+    report = embed_on_ray(corpus, tmp_path / "out", **how, progress=kill_one)
+    assert bool(killed) == kills
     assert report.num_lines == 2 * len(LINES)
     assert_same_rows(tmp_path / "out", plain)
 
@@ -146,6 +174,7 @@ def test_a_killed_driver_is_resumed(corpus, plain, random_model, tmp_path):
         (["--state", "carry"], 2, "several workers cannot keep"),
         (["--format", "npy"], 2, "a folder of Parquet files"),
         (["--workers", "0"], 2, "workers is 0"),
+        (["--device", "cuda:1"], 2, "expected cpu or cuda"),
         (["--layers", "9"], 2, "asked for layer 9"),
         (["--overwrite", "--resume"], 2, "exclude each other"),
     ],
@@ -164,7 +193,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(arguments, code, naming, corpu
 def test_what_a_worker_meets_is_told_as_it_is(cluster, corpus, random_model, tmp_path):
     (corpus / "b.txt").write_bytes(b"fine\nna\xefve\n")
     with pytest.raises(errors.InputError, match=r"b\.txt:2: expected UTF-8, found the byte 0xef"):
-        embed_on_ray(corpus, tmp_path / "out", model=random_model)
+        embed_on_ray(corpus, tmp_path / "out", model=random_model, device="cpu")
     assert not (tmp_path / "out").exists()
 
 

@@ -110,6 +110,8 @@ def embed_on_ray(
     started, output = time.monotonic(), Path(output)
     inputs = [inputs] if isinstance(inputs, (str, PathLike)) else inputs
     _check_numbers(workers=workers, threads=threads, chunk_bytes=chunk_bytes)
+    if device not in (None, "cpu", "cuda"):
+        raise InputError(f"device is {device!r}: expected cpu or cuda, since Ray gives each worker a GPU of its own")
     if split and tokenised:
         raise InputError("split and tokenised exclude each other: a tokenised line is one sentence")
     if resume and overwrite:
@@ -151,7 +153,9 @@ def embed_on_ray(
                 column,
             )
             chunks = _make_plan(job, [os.path.abspath(file) for file in files], chunk_bytes)
-            num_resumed, counts = _embed_chunks(job, chunks, cluster, workers, threads, progress)
+            num_resumed, counts = _embed_chunks(
+                job, chunks, cluster, workers, threads, progress, uses_gpu=device != "cpu"
+            )
         facts = {"num_parts": len(chunks), "num_lines": sum(chunk.num_lines for chunk in chunks), **counts}
         _finish(job, output, folder, facts)
     return EmbedReport(
@@ -273,9 +277,10 @@ def _embed_chunks(
     workers: int | None,
     threads: int,
     progress: Callable[[Progress], None] | None,
+    *,
+    uses_gpu: bool,
 ) -> tuple[int, dict[str, int]]:
     """Make every part that is not there yet; how many were there, and the sums of what all parts hold."""
-    uses_gpu = job.embed.device != "cpu"
     capacity = cluster.num_gpus if uses_gpu else cluster.num_cpus // threads
     if not capacity:
         needed = "a GPU" if uses_gpu else f"{threads} CPU cores for a worker"
