@@ -1,6 +1,6 @@
 """Healthy specimens of everything that a mutation can spoil, and the commands that read them.
 
-A folder arrives; in it leave tiny models of each family, task models, a stopped training, a stopped job, and texts. A
+A folder arrives; in it leave tiny models of each family, task models, a stopped training, stopped jobs, and texts. A
 `Specimen` names the files that are spoiled (all below `target`), what must lie beside them, and command lines of which
 each is run on the spoiled copy.
 """
@@ -12,8 +12,10 @@ import random
 import shutil
 import sys
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import Mock, patch
 
 import numpy as np
 
@@ -74,7 +76,8 @@ def make_specimens(root: Path, kinds: Collection[str] = ()) -> None:
             (root / name).mkdir()
             _write_text(root / name)
             _run(root / name, *TRAIN, *more)
-    _write_job(root / "job", root / "native" / "model")
+    _write_job(root / "job", root / "native" / "model", "out.npy")
+    _write_job(root / "growing", root / "native" / "model", "out.parquet")
     for name in ("text", "command"):
         shutil.copytree(root / "native", root / name)
     (root / "text" / "inputs").mkdir()
@@ -125,6 +128,13 @@ def list_specimens(root: Path) -> list[Specimen]:
             "out.npy.partial",
             (("embed", "in.txt", "-o", "out.npy", "--resume", "--model", "model", *QUICK),),
             ("out.npy",),
+        ),
+        Specimen(
+            "growing",
+            root / "growing",
+            "out.parquet.partial",
+            (("embed", "in.txt", "-o", "out.parquet", "--resume", "--model", "model", *QUICK),),
+            ("out.parquet",),
         ),
         Specimen(
             "text",
@@ -197,7 +207,7 @@ def _write_task(folder: Path, name: str, model: Path) -> None:
     kind(kind.Config(inputs=config, **sizes), inputs, **extra.get(name, labels)).save(folder / "task")
 
 
-def _write_job(folder: Path, model: Path) -> None:
+def _write_job(folder: Path, model: Path, output: str) -> None:
     """A job of which all parts are finished, but not the output."""
     from elmokit import Embedder
     from elmokit.embed.files import embed_files
@@ -207,17 +217,13 @@ def _write_job(folder: Path, model: Path) -> None:
     _write_text(folder)
     shutil.copytree(model, folder / "model")
 
-    def stop(self: PartialFolder) -> Path:
-        raise KeyboardInterrupt
-
-    before, PartialFolder.assembly = PartialFolder.assembly, stop
-    try:
+    stop = Mock(side_effect=KeyboardInterrupt)
+    with (
+        patch.multiple(PartialFolder, assembly=stop, end_growing=stop),  # of one kind of output, and of the other
+        suppress(KeyboardInterrupt),
+    ):
         embedder = Embedder(str(folder / "model"), device="cpu")
-        embed_files(str(folder / "in.txt"), folder / "out.npy", embedder=embedder)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        PartialFolder.assembly = before
+        embed_files(str(folder / "in.txt"), folder / output, embedder=embedder)
 
 
 def _run(folder: Path, *arguments: str) -> None:

@@ -14,7 +14,7 @@ from fuzz import Case, Outcome, judge, make_case
 from specimens import Specimen
 
 FOLDER = Path(__file__).parent
-KINDS = ["native", "manylangs", "task-tag", "job"]  # those that take the least time to be made
+KINDS = ["native", "manylangs", "task-tag", "job", "growing"]  # those that take the least time to be made
 
 
 def test_a_few_seconds_of_it(tmp_path):

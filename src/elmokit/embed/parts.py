@@ -349,10 +349,12 @@ def _find_file_checksum(path: Path, start: int, stop: int) -> int:
 
 
 def find_checksum(arrays: Mapping[str, np.ndarray]) -> int:
-    """CRC-32 of arrays and their names."""
+    """CRC-32 of arrays, their names, dtypes and shapes."""
     checksum = 0
     for name in sorted(arrays):
-        checksum = zlib.crc32(np.ascontiguousarray(arrays[name]).data, zlib.crc32(name.encode(), checksum))
+        array = np.ascontiguousarray(arrays[name])
+        checksum = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), checksum)
+        checksum = zlib.crc32(array.data, checksum)
     return checksum
 
 
