@@ -30,7 +30,7 @@ from elmokit.errors import InputError
 from elmokit.nn.bilm import BiLM, BilmState
 from elmokit.nn.packing import NUM_BOUNDARIES, BoundedText, add_boundaries
 from elmokit.nn.scalar_mix import ScalarMix
-from elmokit.nn.word_encoder import WordEncoder, find_distinct_rows
+from elmokit.nn.word_encoder import WordEncoder, find_distinct_rows, join
 from elmokit.text.characters import ByteScheme, Scheme, make_scheme
 
 __all__ = ["CANONICAL_SENTENCES", "Elmo", "ElmoOutput", "word_ids"]
@@ -299,7 +299,7 @@ class Elmo(nn.Module):
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return next(self.parameters()).device
+        return self.bilm.place[0]
 
     @property
     def boundary_ids(self) -> tuple[Tensor, Tensor]:
@@ -334,13 +334,13 @@ class Elmo(nn.Module):
         """
         if torch.is_grad_enabled() and any(weight.requires_grad for weight in self.encoder.parameters()):
             return self.encoder(ids_NC)
-        size = WORDS_AT_A_TIME if self.device.type == "cpu" else WORDS_AT_A_TIME_ON_GPU
-        chunks = ids_NC.split(size)
+        device = self.device
+        chunks = ids_NC.split(WORDS_AT_A_TIME if device.type == "cpu" else WORDS_AT_A_TIME_ON_GPU)
         with torch.no_grad():
-            if ids_NC.device == self.device:
-                return torch.cat([self.encoder(chunk_NC) for chunk_NC in chunks])
-            trimmed = (move_to_device(self.encoder.trim(chunk_NC), self.device) for chunk_NC in chunks)
-            return torch.cat([self.encoder(chunk_NC, trim=False) for chunk_NC in trimmed])
+            if ids_NC.device == device:
+                return join([self.encoder(chunk_NC) for chunk_NC in chunks])
+            trimmed = (move_to_device(self.encoder.trim(chunk_NC), device) for chunk_NC in chunks)
+            return join([self.encoder(chunk_NC, trim=False) for chunk_NC in trimmed])
 
     if TYPE_CHECKING:  # to a type checker, what calling an nn.Module gives is Any
 

@@ -32,11 +32,16 @@ ReadRows = Callable[[Sequence[Row], BilmState | None], tuple[list[Result], BilmS
 
 
 def embed_sentences(
-    encoder: TextEncoder, layers: Layers, sentences: Sequence[Sequence[Token]], state: BilmState | None
+    encoder: TextEncoder,
+    layers: Layers,
+    sentences: Sequence[Sequence[Token]],
+    state: BilmState | None,
+    *,
+    keeps_state: bool,
 ) -> tuple[list[np.ndarray], BilmState]:
-    """The arrays of the sentences of a batch and the state after each of them."""
+    """The arrays of the sentences of a batch, and the state after each of them (see `read_layers`)."""
     text = encoder.encode(sentences)
-    joined, after = read_layers(encoder.elmo, text, layers, state)
+    joined, after = read_layers(encoder.elmo, text, layers, state, keeps_state=keeps_state)
     chosen = [layer_TD.cpu().numpy() for layer_TD in joined]
     # Copies, so that keeping one sentence does not keep its whole batch in memory.
     spans = zip((text.starts_B + 1).tolist(), (text.starts_B + text.lengths_B - 1).tolist(), strict=True)
@@ -46,10 +51,14 @@ def embed_sentences(
 
 
 def read_layers(
-    elmo: Elmo, text: BoundedText, layers: Layers, state: BilmState | None
+    elmo: Elmo, text: BoundedText, layers: Layers, state: BilmState | None, *, keeps_state: bool = True
 ) -> tuple[list[Tensor], BilmState]:
-    """The layers asked for, each (T, D) in float32 on the model's device, and the state after each sentence."""
-    reading = elmo.bilm.read(text, state=state)
+    """The layers asked for, each (T, D) in float32 on the model's device, and the state after each sentence.
+
+    Where nobody keeps that state, each direction stops at its last word: what it would make of the boundary behind it
+    is no vector of a word.
+    """
+    reading = elmo.bilm.read(text, state=state, for_prediction=not keeps_state)
     # Layers are chosen while each direction lies apart: what nobody asked for is never put together.
     mix = elmo.stored_mix if layers == "mix" else None
     halves = [choose_layers(half, layers, mix=mix) for half in zip(*reading.layers, strict=True)]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from os import PathLike
 from typing import Literal, get_args, overload
@@ -235,7 +235,8 @@ class Embedder:
         layers = self._check(sentences, layers, batch_size)
         listed = [sentences] if isinstance(sentences, str) else sentences
         words = [self._split(sentence, place) for place, sentence in enumerate(listed)]
-        with self._claim_state(), tqdm(total=len(words), unit=" sentences", disable=not progress) as bar:
+        bar = tqdm(total=len(words), unit=" sentences") if progress else None
+        with self._claim_state(), nullcontext() if bar is None else bar:
             arrays = self._embed_in_order(words, layers, batch_size, bar)
         vectors = [self._make_tensor(array) for array in arrays] if as_tensor else arrays
         return vectors[0] if isinstance(sentences, str) else vectors
@@ -396,7 +397,7 @@ class Embedder:
         For jobs that store each batch and show progress. In `carry` mode the caller sees to it that no other thread
         uses this Embedder.
         """
-        read = partial(embed_sentences, self.encoder, layers)
+        read = partial(embed_sentences, self.encoder, layers, keeps_state=self.state == "carry")
         for places in self.plan_batches([len(words) for words in sentences], batch_size):
             yield places, self.read_batch(read, [sentences[place] for place in places], count_words=len)
 

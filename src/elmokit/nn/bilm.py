@@ -15,6 +15,7 @@ direction, H cell width, L LSTM layers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -141,6 +142,12 @@ class BiLM(EngineModule):
         return Clips(self.config.cell_clip, self.config.projection_clip)
 
     @property
+    def place(self) -> tuple[torch.device, torch.dtype]:
+        """Device and dtype of the weights."""
+        bias_4H = cast(Lstmp, self.forward_layers[0]).bias
+        return bias_4H.device, bias_4H.dtype
+
+    @property
     def engine(self) -> Choice:
         """The engine that would run the layers now, on this module's device, and why.
 
@@ -175,25 +182,26 @@ class BiLM(EngineModule):
             rows: which of its sentences; all if not given.
             state: what each of them starts from, in the same order; nothing if not given.
             for_prediction: stop before the last boundary of each direction, as in training, because that is the last
-                word it predicts. The vectors of words need both boundaries read.
+                word it predicts. What the state continues from is then not the whole sentence.
         """
         chosen = slice(None) if rows is None else np.asarray(rows, np.int64)
         packing = Packing(text.lengths_B[chosen], text.starts_B[chosen], for_prediction=for_prediction)
-        weight, num_rows = cast(Lstmp, self.forward_layers[0]).bias, len(packing.order_B)
-        words_2N = move_to_device(text.words_T[packing.positions_2N], weight.device)
-        words_2NP = text.vectors_UP.index_select(0, words_2N.flatten()).to(weight.dtype).unflatten(0, words_2N.shape)
-        words = list(words_2NP.unbind())
+        (device, dtype), num_rows = self.place, len(packing.order_B)
+        words_2N = move_to_device(text.words_T[packing.positions_2N], device)
+        words_MP = text.vectors_UP.index_select(0, words_2N.flatten()).to(dtype)
+        words = list(words_MP.chunk(2))
         if state is None:
             state = BilmState.zeros(self.config, num_rows, like=words[0])
         elif num_rows > 1:
-            state = state.reorder(move_to_device(packing.order_B, weight.device))
+            state = state.reorder(move_to_device(packing.order_B, device))
         # Autocast would run parts of the recurrence in half precision, where the state loses its meaning word by
         # word; the LSTMs always compute in the dtype of their weights.
-        with torch.autocast(weight.device.type, enabled=False):
+        casts = torch.is_autocast_enabled(device.type)
+        with torch.autocast(device.type, enabled=False) if casts else nullcontext():
             outputs, state = self.read_packed(words, packing.batch_sizes, state.to(words[0]))
         if num_rows > 1:
-            state = state.reorder(move_to_device(packing.order_B.argsort(), weight.device))
-        return Reading([words, *outputs], move_to_device(packing.positions_2N, weight.device), state)
+            state = state.reorder(move_to_device(packing.order_B.argsort(), device))
+        return Reading([words, *outputs], move_to_device(packing.positions_2N, device), state)
 
     def read_packed(
         self,
@@ -243,7 +251,8 @@ class BiLM(EngineModule):
             layers.append(outputs)
             hidden += [final.hidden_BP for _, final in results]
             cell += [final.cell_BH for _, final in results]
-        return layers, BilmState(*(torch.stack(part).unflatten(0, (-1, 2)) for part in (hidden, cell)))
+        final = (torch.stack(part).view(len(weights), 2, *part[0].shape) for part in (hidden, cell))
+        return layers, BilmState(*final)
 
     def _choose(
         self,

@@ -90,7 +90,7 @@ class WordCache:
             if self._table_SP is None or not len(found_H):
                 return slots_U, None
             self._last_used[found_H] = self._moments(len(found_H))
-            return slots_U, self._table_SP[torch.from_numpy(found_H).to(self._table_SP.device)]
+            return slots_U, self._table_SP.index_select(0, torch.from_numpy(found_H).to(self._table_SP.device))
 
     def _store(self, words: Sequence[Token], vectors_MP: Tensor) -> None:
         if not self.capacity:
@@ -110,8 +110,9 @@ class WordCache:
                 self._slots[words[place]] = slot
             self._last_used[slots_K] = self._moments(len(kept))
             device = vectors_MP.device
-            places_K = torch.tensor(kept, device=device)
-            self._table_SP[torch.from_numpy(slots_K).to(device)] = vectors_MP[places_K]
+            if len(kept) < len(words):
+                vectors_MP = vectors_MP[torch.tensor(kept, device=device)]
+            self._table_SP.index_copy_(0, torch.from_numpy(slots_K).to(device), vectors_MP)
 
     def _free_slots(self, count: int) -> np.ndarray:
         """So many slots: those never used, then those of the words that were not asked for the longest."""

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -37,6 +37,13 @@ log = logging.getLogger(__name__)
 BEGIN, END = range(NUM_BOUNDARIES)  # rows of the boundaries among the vectors of a text; words follow
 
 
+class _Engines(NamedTuple):
+    """Whether a result has the same bits whatever is computed beside it, which the C++ kernels promise."""
+
+    words_are_invariant: bool
+    layers_are_invariant: bool
+
+
 class TextEncoder:
     """The word encoder of a model with a cache before it.
 
@@ -55,10 +62,9 @@ class TextEncoder:
         self.elmo = elmo
         self.cache = WordCache(cache_words)
         self._boundaries_2P: Tensor | None = None
-        self._is_compiled: tuple[object, bool] = None, False
+        self._engines: tuple[object, _Engines | None] = None, None
         self._watch = ScriptWatch(elmo.scripts) if elmo.scripts else None
 
-    @torch.inference_mode()
     def encode(self, sentences: Sequence[Sequence[Token]]) -> BoundedText:
         """The sentences one after the other, each as `<S> w1 … wn </S>`; a sentence may be without words."""
         lengths_B = np.fromiter(map(len, sentences), np.int64, len(sentences))
@@ -86,16 +92,22 @@ class TextEncoder:
         """Keep torch's own threads out of the way where nearly all is computed by C++ kernels with theirs."""
         if torch.get_num_threads() == 1:
             return nullcontext()
-        weight = next(self.elmo.bilm.parameters())
-        situation = weight.device, weight.dtype, self.elmo.precision
-        if situation != self._is_compiled[0]:  # asked once: a tenth of a short sentence's time
-            is_compiled = self.elmo.bilm.engine.is_batch_invariant and self.elmo.encoder.is_batch_invariant
-            self._is_compiled = situation, is_compiled
-        return torch_alone() if self._is_compiled[1] else nullcontext()
+        return torch_alone() if all(self._ask_engines()) else nullcontext()
 
     def __getstate__(self) -> dict[str, object]:
         # What was computed here is computed again where the copy runs.
-        return {**self.__dict__, "_boundaries_2P": None, "_is_compiled": (None, False)}
+        return {**self.__dict__, "_boundaries_2P": None, "_engines": (None, None)}
+
+    def _ask_engines(self) -> _Engines:
+        """What the engines of this model promise; asked once per device, dtype and precision."""
+        bilm, encoder = self.elmo.bilm, self.elmo.encoder
+        situation = *bilm.place, bilm.precision
+        known_for, engines = self._engines
+        if engines is None or known_for != situation:
+            with torch.no_grad():
+                engines = _Engines(encoder.is_batch_invariant, bilm.engine.is_batch_invariant)
+            self._engines = situation, engines
+        return engines
 
     def _watch_scripts(self, watch: ScriptWatch, words: Sequence[Token]) -> None:
         foreign = watch.look([word for word in words if isinstance(word, str)])
@@ -118,7 +130,7 @@ class TextEncoder:
     def _encode_words(self, words: Sequence[Token]) -> Tensor:
         elmo = self.elmo
         ids_UC = torch.from_numpy(elmo.scheme.word_ids(words))  # type: ignore[arg-type]
-        if elmo.encoder.is_batch_invariant:
+        if self._ask_engines().words_are_invariant:
             return elmo.encode_words(ids_UC.to(elmo.device))
         # Words of similar length go through the convolutions together, which then skip the columns no word reaches.
         order_U = np.argsort([len(str(word)) for word in words], kind="stable")
