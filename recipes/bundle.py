@@ -1,9 +1,12 @@
 """A trained model becomes a small folder to ship: rounded weights, int8 output layer, canonical state, facts, a card.
 
     python recipes/bundle.py TRAINED FOLDER [--dtype int8] [--mix results.json] [--about about.json] [--card more.md]
+                             [--words 105600] [--level]
 
 `results.json` is what `elmo task train` wrote of a task that learned a mix at its input: it becomes the model's own mix
-(`layers="mix"`). `about.json` holds facts for the card, an object of strings; `more.md` is put at the end of it. The
+(`layers="mix"`). `about.json` holds facts for the card, an object of strings; `more.md` is put at the end of it.
+--words keeps the most frequent words of the output layer; the probability of the others goes to <UNK>. --level gives
+layer 0 of an older model the origin and the length that `elmo train` gives today, and the mix stays the same sum. The
 files of a package's model then go to packages/elmokit-NAME/elmokit_NAME, beside `__init__.py`.
 """
 
@@ -16,9 +19,10 @@ import torch
 
 from elmokit import Elmo
 from elmokit.io import load, save
+from elmokit.pretrain.basis import level_words
 from elmokit.pretrain.rare_bytes import calm_rare_bytes
 
-LIMIT = 44e6
+LIMIT = 95e6  # bytes of a file
 CHARACTERS = "encoder.characters.embedding"
 
 
@@ -30,23 +34,32 @@ def main():
     parser.add_argument("--mix", type=Path)
     parser.add_argument("--about", type=Path)
     parser.add_argument("--card", type=Path)
+    parser.add_argument("--words", type=int)
+    parser.add_argument("--level", action="store_true")
     asked = parser.parse_args()
     checkpoint = load(asked.trained, softmax=True)
     if asked.about:
         checkpoint.metadata |= json.loads(asked.about.read_text(encoding="utf-8"))
+    factor = level(checkpoint) if asked.level else 1.0
     if asked.mix:
         result = json.loads(asked.mix.read_text(encoding="utf-8"))
         mix = result["mixes"]["input"]
+        parts = [mix["gamma"] * weight for weight in mix["weights"]]
+        parts[0] /= factor
+        gamma = sum(parts)
         # A softmax gives these weights back, whatever constant is added to their logarithms.
-        checkpoint.tensors["mix.weights"] = torch.tensor([math.log(weight) for weight in mix["weights"]])
-        checkpoint.tensors["mix.gamma"] = torch.tensor(mix["gamma"])
-        weights = ", ".join(f"{weight:.3f}" for weight in mix["weights"])
+        checkpoint.tensors["mix.weights"] = torch.tensor([math.log(part / gamma) for part in parts])
+        checkpoint.tensors["mix.gamma"] = torch.tensor(gamma)
+        weights = ", ".join(f"{part / gamma:.3f}" for part in parts)
         learned = f"learned at the input of the task {result['task']}"
-        checkpoint.metadata["mix"] = f"{weights}, times {mix['gamma']:.3f}; {learned}"
+        checkpoint.metadata["mix"] = f"{weights}, times {gamma:.3f}; {learned}"
     if checkpoint.config.characters is not None and checkpoint.config.characters.scheme == "bytes":
         # `elmo train` does this when it saves a model; older ones have not had it, and a second time changes nothing.
         checkpoint.tensors[CHARACTERS] = calm_rare_bytes(checkpoint.tensors[CHARACTERS], checkpoint.output_words)
-    state = Elmo.from_checkpoint(load(asked.trained)).canonical_state
+    if asked.words:
+        keep_words(checkpoint, asked.words)
+    checkpoint.tensors = {name: value for name, value in checkpoint.tensors.items() if not name.startswith("canonical")}
+    state = Elmo.from_checkpoint(checkpoint).canonical_state
     checkpoint.tensors["canonical.hidden"], checkpoint.tensors["canonical.cell"] = (part[:, :, 0] for part in state)
     save(checkpoint, asked.folder, dtype=asked.dtype, softmax_dtype="int8")
     card = asked.folder / "README.md"
@@ -57,9 +70,25 @@ def main():
     sizes = {path.name: path.stat().st_size for path in asked.folder.iterdir()}
     for name, size in sorted(sizes.items()):
         print(f"{size / 1e6:8.2f} MB  {name}")
-    total = sum(sizes.values())
-    judgement = "within" if total <= LIMIT else "MORE THAN"
-    print(f"{total / 1e6:8.2f} MB  in all, {judgement} the {LIMIT / 1e6:.0f} MB to ship")
+    judgement = "at most" if max(sizes.values()) <= LIMIT else "MORE THAN"
+    print(f"{sum(sizes.values()) / 1e6:8.2f} MB  in all, each {judgement} the {LIMIT / 1e6:.0f} MB of a file to ship")
+
+
+def level(checkpoint):
+    """Level layer 0; gives the factor by which it has grown."""
+    name = "encoder.projection.weight"
+    before = checkpoint.tensors[name].norm()
+    checkpoint.tensors = level_words(checkpoint, checkpoint.output_words[3:])
+    return float(checkpoint.tensors[name].norm() / before)
+
+
+def keep_words(checkpoint, number):
+    """Leave the least frequent words out of the output layer; `<UNK>` gets the probability they had by frequency."""
+    unknown, bias_V = checkpoint.output_words.index("<UNK>"), checkpoint.softmax["softmax.bias"]
+    lost = torch.cat([bias_V[number:], bias_V[unknown : unknown + 1]])  # biases are about logarithms of frequencies
+    checkpoint.softmax = {name: value[:number].clone() for name, value in checkpoint.softmax.items()}
+    checkpoint.softmax["softmax.bias"][unknown] = lost.logsumexp(0)
+    checkpoint.output_words = checkpoint.output_words[:number]
 
 
 if __name__ == "__main__":

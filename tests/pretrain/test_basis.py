@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 import torch
 
-from elmokit.config import ElmoConfig, LstmConfig
+from elmokit.config import ElmoConfig, LstmConfig, WordConfig
 from elmokit.io import Checkpoint
-from elmokit.model import Elmo
-from elmokit.pretrain.basis import LEAST_VARIANCE, change_basis
+from elmokit.model import CANONICAL_SENTENCES, Elmo
+from elmokit.pretrain.basis import LEAST_VARIANCE, change_basis, level_words
 
 SENTENCES = [["a", "river", "bank"], ["banks", "lend", "money", "to", "us"], ["x"]]
 
@@ -93,3 +93,26 @@ def test_a_model_whose_coordinates_are_given_is_left_alone(options):
     same_tensors, same_softmax = change_basis(elmo.config.lstm, tensors, softmax)
     assert all(torch.equal(same_tensors[name], value) for name, value in tensors.items())
     assert torch.equal(same_softmax["softmax.weight"], softmax["softmax.weight"])
+
+
+def test_words_are_levelled_and_nothing_above_them_changes():
+    elmo, _ = a_model(projection_clip=1.5)  # clips of outputs do not see layer 0
+    words = [f"{letter}{other}" for letter in "abcdefgh" for other in "river"]
+    checkpoint = elmo.to_checkpoint()
+    checkpoint.tensors["encoder.projection.bias"] += 5
+    old, new = (layers_of(elmo, tensors) for tensors in (checkpoint.tensors, level_words(checkpoint, words)))
+    torch.testing.assert_close(new[1:], old[1:], rtol=1e-4, atol=1e-5)
+    levelled = Elmo.from_checkpoint(Checkpoint(elmo.config, level_words(checkpoint, words)))
+    vectors_NP = levelled.encode_words(levelled.word_ids([[word] for word in words])[:, 0])
+    torch.testing.assert_close(vectors_NP.mean(dim=0), torch.zeros(8), rtol=0, atol=1e-5)
+    with torch.no_grad():
+        read = levelled(levelled.word_ids([sentence.split() for sentence in CANONICAL_SENTENCES]))
+    above = read.layers[1:, read.mask].norm(dim=-1).mean()
+    torch.testing.assert_close(vectors_NP.norm(dim=1).mean() * 2**0.5, above, rtol=1e-4, atol=1e-5)
+
+
+def test_words_of_a_table_stay_as_they_are():
+    elmo = Elmo.random(ElmoConfig(None, WordConfig(12, 8), LstmConfig(1, 6, 8), projects_words=False))
+    tensors = elmo.to_checkpoint().tensors
+    levelled = level_words(elmo.to_checkpoint(), ["a", "b"])
+    assert all(torch.equal(levelled[name], value) for name, value in tensors.items())

@@ -6,26 +6,35 @@ models training ends with is chance. We take the one whose rows S⁻¹ w have th
 dot product of two vectors h S is then that of their logits over the vocabulary (less each one's mean), so two words are
 near when the model expects the same around them.
 
-Shapes: V words of the output layer, P width of an LSTM's outputs.
+Layer 0, the words themselves, is seen by the first LSTMs alone, through a linear map: its origin and its unit are free
+in the same way. Training leaves all words around a point far from zero, and at a length of its own, so that any two
+words look alike and the average of layers is mostly layer 0. We put the origin amid the frequent words, and give them
+the length that the layers above have.
+
+Shapes: V words of the output layer, N words, P width of an LSTM's outputs, L layers, D = 2P.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
+
+from elmokit.model import CANONICAL_SENTENCES, Elmo
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from elmokit.config import LstmConfig
+    from elmokit.io import Checkpoint
 
-__all__ = ["change_basis"]
+__all__ = ["change_basis", "level_words"]
 
 # No variance counts as less than this fraction of the average: with fewer words than coordinates, some directions have
 # none.
 LEAST_VARIANCE = 1e-2
+FREQUENT_WORDS = 10_000  # among whose vectors layer 0 has its origin
 
 
 def change_basis(
@@ -64,3 +73,35 @@ def change_basis(
                 change(layer + "input_weight", left_PP=back_PP)
     softmax["softmax.weight"] = (weight_VP @ back_PP).float()
     return tensors, softmax
+
+
+@torch.no_grad()
+def level_words(checkpoint: Checkpoint, words: Sequence[str]) -> dict[str, Tensor]:
+    """The same model with layer 0 around zero and as long as the layers above; all above it stays, up to rounding.
+
+    Given back unchanged are models whose words come straight from a table, which no linear map follows.
+
+    Arguments:
+        checkpoint: the model.
+        words: its vocabulary, the most frequent first.
+    """
+    tensors, config = dict(checkpoint.tensors), checkpoint.config
+    if not config.projects_words or not words:
+        return tensors
+    elmo = Elmo.from_checkpoint(checkpoint).eval()
+    ids_NC = elmo.word_ids([[word] for word in words[:FREQUENT_WORDS]])[:, 0]
+    words_NP = elmo.encode_words(ids_NC).double()
+    middle_P = words_NP.mean(dim=0)
+    output = elmo(elmo.word_ids([sentence.split() for sentence in CANONICAL_SENTENCES]))
+    lengths_L = output.layers[:, output.mask].norm(dim=-1).mean(dim=-1).double()
+    length = (words_NP - middle_P).norm(dim=1).mean() * 2**0.5  # layer 0 is the vector twice, side by side
+    factor = lengths_L[1:].mean() / length if length > 0 else torch.ones(())
+    weight, bias = (tensors[f"encoder.projection.{part}"].double() for part in ("weight", "bias"))
+    tensors["encoder.projection.weight"] = (weight * factor).float()
+    tensors["encoder.projection.bias"] = ((bias - middle_P) * factor).float()
+    for direction in ("forward", "backward"):
+        layer = f"bilm.{direction}_layers.0."
+        input_weight = tensors[layer + "input_weight"].double()
+        tensors[layer + "bias"] = (tensors[layer + "bias"].double() + middle_P @ input_weight).float()
+        tensors[layer + "input_weight"] = (input_weight / factor).float()
+    return tensors

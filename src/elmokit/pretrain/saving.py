@@ -21,7 +21,8 @@ from elmokit.io.atomic import explain_failure, replace_file, sweep_partial
 from elmokit.io.inside import check_entries
 from elmokit.io.torch_files import read_torch
 from elmokit.model import Elmo
-from elmokit.pretrain.basis import change_basis
+from elmokit.pretrain.basis import change_basis, level_words
+from elmokit.pretrain.corpus.encoded import UNKNOWN
 from elmokit.pretrain.journal import GuardState, MeterState
 from elmokit.pretrain.network import LanguageModelNetwork
 from elmokit.pretrain.rare_bytes import calm_rare_bytes
@@ -125,6 +126,7 @@ def save_model(
     if characters is not None and characters.scheme == "bytes":
         tensors[CHARACTERS] = calm_rare_bytes(tensors[CHARACTERS], vocabulary)
     checkpoint = io.Checkpoint(network.config, tensors, metadata=dict(facts), **scheme_parts)
+    checkpoint.tensors = tensors = level_words(checkpoint, vocabulary[UNKNOWN + 1 :])
     state = Elmo.from_checkpoint(checkpoint).canonical_state
     tensors["canonical.hidden"], tensors["canonical.cell"] = state.hidden[:, :, 0], state.cell[:, :, 0]
     checkpoint.softmax, checkpoint.output_words = softmax, list(vocabulary)
