@@ -36,6 +36,7 @@ LINES = ["She sat by the river bank. He was glad.", "", "The bank lent him money
 @pytest.fixture(scope="module")
 def cluster():
     """Ray on this machine, for all tests that need not start it themselves; it believes that there is a GPU."""
+    ray.shutdown()  # a page may have left it
     ray.init("local", num_cpus=4, num_gpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     yield
     ray.shutdown()
