@@ -1,9 +1,11 @@
 """An exported folder: text in, the vectors of `Embedder` out, without torch; and what is said when it is not whole."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -101,7 +103,8 @@ def test_int8_takes_a_quarter_of_the_room_and_keeps_directions(tmp_path, load_ru
 
 def run(folder, *arguments, stdin=None):
     command = [sys.executable, "-c", WITHOUT, str(folder / "run_elmo.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", input=stdin)
+    done = subprocess.run(command, capture_output=True, input=stdin if stdin is None else os.fsencode(stdin))
+    return SimpleNamespace(returncode=done.returncode, stdout=done.stdout.decode(), stderr=done.stderr.decode())
 
 
 def test_the_command_line_needs_neither_torch_nor_elmokit(exported, tmp_path):
@@ -117,6 +120,18 @@ def test_the_command_line_needs_neither_torch_nor_elmokit(exported, tmp_path):
     with np.load(tmp_path / "out.npz") as arrays:
         assert [" ".join(arrays[f"words_{number}"]) for number in range(3)] == ["One .", "Two !", "Three ?"]
         assert arrays["vectors_2"].shape[:2] == (3, 2)
+
+
+def test_bad_input_is_one_line(exported):
+    for arguments, stdin, message in (
+        (["--threads", "0", "a"], None, "threads is 0: expected 1 or more"),
+        (["-"], "caf\udce9\n", "can't decode byte 0xe9"),
+        (["-o", "/no/such/folder/out.npz", "a"], None, "No such file or directory"),
+    ):
+        done = run(exported, *arguments, stdin=stdin)
+        assert (done.returncode, done.stdout) == (2, "")
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("run_elmo: ") and message in line
 
 
 def spoil(folder, **values):

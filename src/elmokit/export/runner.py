@@ -14,6 +14,7 @@ distinct word, which are remembered, and `layers.onnx` reads the sentences in bo
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import re
 import sys
@@ -53,6 +54,8 @@ class ElmoRunner:
     def __init__(
         self, folder: str | Path | None = None, *, threads: int | None = None, cache_words: int = 100_000
     ) -> None:
+        if threads is not None and threads < 1:
+            raise InputError(f"threads is {threads}: expected 1 or more")
         self.folder = Path(__file__).parent if folder is None else Path(folder)
         self.config = _read_config(self.folder)
         model = json.loads(json.dumps(self.config["elmo"]), object_hook=lambda values: SimpleNamespace(**values))
@@ -150,12 +153,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, metavar="N", help="threads that compute")
     parser.add_argument("-o", dest="output", metavar="FILE.npz", help="write arrays words_N and vectors_N")
     asked = parser.parse_args(arguments)
+    for stream in (sys.stdin, sys.stdout):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")
     try:
         elmo = ElmoRunner(asked.model, threads=asked.threads)
         sentences = list(_read_sentences(elmo, asked.text or ["-"], splits=asked.split))
         layers = int(asked.layers) if asked.layers.isdecimal() else asked.layers
         _write(sentences, elmo.embed(sentences, layers=layers), asked.output)
-    except (ElmoError, OSError) as problem:
+    except (ElmoError, OSError, UnicodeError) as problem:
         sys.stderr.write(f"run_elmo: {problem}\n")
         return 2
     return 0
@@ -248,7 +254,7 @@ def _open_graphs(folder: Path, opset: int, threads: int | None) -> list[Any]:
         if not path.is_file():
             raise CheckpointError(f"{path} is missing: export the model again, or copy its whole folder")
         try:
-            graphs.append(onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]))
+            graphs.append(onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]))
         except Exception as problem:  # its exceptions have no name that can be relied on
             reason = " ".join(str(problem).split())[:200]
             raise CheckpointError(
