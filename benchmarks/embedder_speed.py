@@ -1,4 +1,4 @@
-"""How long `Embedder.embed` takes: words that are in its cache, words that are not, and one sentence alone.
+"""How long `Embedder.embed` takes: words that are in its cache, words that are not, and one sentence alone, likewise.
 
     python benchmarks/embedder_speed.py                  the bundled model on a CPU
     python benchmarks/embedder_speed.py --model SOURCE
@@ -38,11 +38,15 @@ def main() -> None:
         embedder.clear_cache()
         embedder.embed(text)
 
+    def embed_new_sentence() -> None:
+        embedder.embed([["".join(draw.choices("etaoinshrdlu", k=8)) for _ in range(20)]])
+
     embedder.embed(one)
     runs = {
         "unknown words": (given.repeats, embed_unknown),
         "known words": (given.repeats, lambda: embedder.embed(text)),
-        "one sentence": (10 * given.repeats, lambda: embedder.embed(one)),
+        "one sentence": (50 * given.repeats, lambda: embedder.embed(one)),
+        "… of new words": (50 * given.repeats, embed_new_sentence),
     }
     print(f"{sum(map(len, text)):,} words in {len(text)} sentences; milliseconds, best of {given.repeats} and more")
     for name, (repeats, run) in runs.items():

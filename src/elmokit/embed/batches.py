@@ -51,7 +51,7 @@ def embed_sentences(
 
 
 def read_layers(
-    elmo: Elmo, text: BoundedText, layers: Layers, state: BilmState | None, *, keeps_state: bool = True
+    elmo: Elmo, text: BoundedText, layers: Layers, state: BilmState | None, *, keeps_state: bool
 ) -> tuple[list[Tensor], BilmState]:
     """The layers asked for, each (T, D) in float32 on the model's device, and the state after each sentence.
 

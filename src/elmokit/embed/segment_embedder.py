@@ -30,7 +30,7 @@ from elmokit.errors import InputError
 from elmokit.nn.bilm import BilmState
 from elmokit.nn.packing import NUM_BOUNDARIES, BoundedText, add_boundaries, join_ranges
 from elmokit.reading.batching import choose_budget
-from elmokit.reading.encoder import BEGIN, END, TextEncoder
+from elmokit.reading.encoder import BEGIN, END
 
 __all__ = ["PendingVectors", "SegmentEmbedder"]
 
@@ -111,7 +111,7 @@ class SegmentEmbedder:
             report: called with the part of the words that is done, after every batch.
         """
         embedder = self._embedder
-        sheet = _Sheet(embedder.encoder, segment, self._layers, self._contents, self._recorder)
+        sheet = _Sheet(embedder, segment, self._layers, self._contents, self._recorder)
         num_done, lengths_R = 0, segment.lengths_R
         if self._recorder is not None:
             lengths_R = self._recorder.round_up(lengths_R + NUM_BOUNDARIES) - NUM_BOUNDARIES
@@ -132,18 +132,18 @@ class _Sheet:
 
     def __init__(
         self,
-        encoder: TextEncoder,
+        embedder: Embedder,
         segment: Segment,
         layers: Layers,
         contents: Contents,
         recorder: RecordedReader | None,
     ) -> None:
-        self._elmo, self._layers, self._contents, self._recorder = encoder.elmo, layers, contents, recorder
-        self._device = encoder.elmo.device
+        self._elmo, self._layers, self._contents, self._recorder = embedder.elmo, layers, contents, recorder
+        self._device, self._keeps_state = embedder.device, embedder.state == "carry"
         dtype = getattr(torch, contents.dtype)
         self.vectors = torch.zeros(segment.num_words, *contents.word_shape, dtype=dtype, device=self._device)
         self.largest = torch.zeros((), device=self._device)
-        self._vectors_UP = encoder.encode_distinct(segment.words)
+        self._vectors_UP = embedder.encoder.encode_distinct(segment.words)
         self._numbers_N = segment.numbers_N + NUM_BOUNDARIES
         self._lengths_R, self._offsets = segment.lengths_R, segment.offsets
 
@@ -168,7 +168,7 @@ class _Sheet:
             recorded = self._recorder.read(text)
             if recorded is not None:
                 return recorded, BilmState.zeros(self._elmo.config.lstm, 0, like=self._vectors_UP)
-        layers, after = read_layers(self._elmo, text, self._layers, state)
+        layers, after = read_layers(self._elmo, text, self._layers, state, keeps_state=self._keeps_state)
         positions_n = join_ranges(text.starts_B + 1, text.lengths_B - NUM_BOUNDARIES)
         positions_n = move_to_device(positions_n, self._device)
         return [layer_TD[positions_n] for layer_TD in layers], after
