@@ -14,11 +14,11 @@ import pytest
 from elmokit import Embedder
 from elmokit.embed import EmbedBatches, embed_files
 from elmokit.embed.chunks import cut_file, join_plans, write_plan
-from elmokit.embed.cluster import PARTS, PLAN, ClusterJob, PartMaker, RunMaker, divide_plan, read_runs
+from elmokit.embed.cluster import PARTS, PLAN, ClusterJob, PartMaker, RunMaker, Tally, divide_plan, read_runs
 from elmokit.embed.rows import RowSplitter
 from elmokit.embed.segments import Cutter
 from elmokit.embed.sinks import Contents
-from elmokit.errors import InputError
+from elmokit.errors import InputError, OutputError
 
 LINES = ["She sat by the river bank. He was glad.", "", "The bank lent him money."] * 20
 
@@ -111,3 +111,23 @@ def test_a_line_that_is_no_text_is_told_with_its_place(make_job):
     files[0].write_bytes(b"".join([*data[:4], b"na\xefve\n", *data[5:]]))
     with pytest.raises(InputError, match=r"0\.txt:5: expected UTF-8"):
         list(RunMaker(job)(run_table(divide_plan(job.plan()))))
+
+
+def test_a_part_is_counted_once_and_a_missing_one_is_told(make_job):
+    job, _ = make_job()
+    runs, moments = divide_plan(job.plan()), []
+    tally = Tally(job.plan(), moments.append)
+    told = [table.to_pylist()[0] for table in RunMaker(job)(run_table(runs))]
+    for found in [*told[:-1], told[0]]:
+        tally.add(found)
+    assert len(moments) == len(told) - 1
+    with pytest.raises(OutputError, match=r"1 part is missing, first part \d+: run again with --resume"):
+        tally.finish(job)
+    tally.add(told[-1])
+    num_resumed, sums = tally.finish(job)
+    assert (num_resumed, sums["num_rows"]) == (0, pq.read_table(job.folder / PARTS).num_rows)
+    assert (moments[-1].lines, moments[-1].words) == (2 * len(LINES), sums["num_words"])
+    assert moments[-1].bytes_done == moments[-1].bytes_total
+    job.part_path(0).unlink()
+    with pytest.raises(OutputError, match="1 part is missing, first part 0"):
+        tally.finish(job)

@@ -6,7 +6,7 @@ words and writes the part. A part that is there already is not made again, and a
 may send a chunk as often as it likes, and to several workers at once: the part is there once, with the same rows.
 
 What travels between the steps is a table with one row per chunk, the message: the number of the part, what it holds,
-and the segments of the chunk.
+and the segments of the chunk. The driver counts with a `Tally` which parts are there.
 """
 
 from __future__ import annotations
@@ -15,22 +15,25 @@ import os
 import pickle
 import socket
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elmokit.embed.chunks import Chunk, read_chunks, read_plan
 from elmokit.embed.mapping import EmbedBatches
+from elmokit.embed.progress import Progress
 from elmokit.embed.segment_embedder import SegmentEmbedder
 from elmokit.embed.segments import Cutter, Segment
 from elmokit.embed.sinks import Contents, EmbeddedRows, write_parquet
-from elmokit.errors import InputError
+from elmokit.errors import InputError, OutputError
 from elmokit.io.atomic import flush_to_disk
 
-__all__ = ["COUNTED", "PARTS", "PLAN", "ClusterJob", "PartMaker", "RunMaker", "divide_plan", "read_runs"]
+__all__ = ["COUNTED", "PARTS", "PLAN", "ClusterJob", "PartMaker", "RunMaker", "Tally", "divide_plan", "read_runs"]
 
 PLAN, PARTS = "plan.parquet", "parts"  # in the folder of an unfinished job
 COUNTED = ("num_rows", "num_words", "num_cut")  # of each part, in the metadata of its file
@@ -156,6 +159,48 @@ class RunMaker:
     def __call__(self, runs: pa.Table) -> Iterator[pa.Table]:
         """Make the parts of some runs, and tell of each when it is there."""
         return (self._maker(message) for message in read_runs(runs, self._job))
+
+
+class Tally:
+    """Counts the parts that are there, each once, however often a worker tells of it.
+
+    Arguments:
+        chunks: of the whole job.
+        progress: called after every part, if given.
+    """
+
+    def __init__(self, chunks: Sequence[Chunk], progress: Callable[[Progress], None] | None) -> None:
+        self._chunks, self._progress = chunks, progress
+        self._found: dict[int, dict[str, Any]] = {}
+        self._lines = self._words = self._bytes = self._bytes_before = 0
+        self._total = sum(chunk.num_bytes for chunk in chunks)
+        self._started = time.monotonic()
+
+    def add(self, found: dict[str, Any]) -> None:
+        """A part is there."""
+        if found["part"] in self._found:
+            return
+        self._found[found["part"]] = found
+        chunk = self._chunks[found["part"]]
+        self._lines += chunk.num_lines
+        self._bytes += chunk.num_bytes
+        if found["was_there"]:
+            self._bytes_before += chunk.num_bytes
+        else:
+            self._words += found["num_words"]
+        if self._progress is not None:
+            seconds = time.monotonic() - self._started
+            self._progress(Progress(self._lines, self._words, self._bytes, self._total, self._bytes_before, seconds))
+
+    def finish(self, job: ClusterJob) -> tuple[int, dict[str, int]]:
+        """How many parts an earlier run had made, and the sums; an `OutputError` if a part is missing."""
+        every = range(len(self._chunks))
+        missing = [number for number in every if number not in self._found or not job.part_path(number).exists()]
+        if missing:
+            count = "1 part is" if len(missing) == 1 else f"{len(missing)} parts are"
+            raise OutputError(f"{count} missing, first part {missing[0]}: run again with --resume (resume=True)")
+        sums = {name: sum(found[name] for found in self._found.values()) for name in COUNTED}
+        return sum(found["was_there"] for found in self._found.values()), sums
 
 
 def _count_part(path: Path) -> dict[str, int] | None:

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.embed.chunks import CHUNK_BYTES, Chunk, cut_file, find_inputs, join_plans, write_plan
-from elmokit.embed.cluster import COUNTED, PARTS, PLAN, ClusterJob, PartMaker, RunMaker, divide_plan, read_runs
+from elmokit.embed.cluster import COUNTED, PARTS, PLAN, ClusterJob, PartMaker, RunMaker, Tally, divide_plan, read_runs
 from elmokit.embed.files import EmbedReport
 from elmokit.embed.layers import Layers, check_layers
 from elmokit.embed.mapping import EmbedBatches
@@ -301,51 +301,10 @@ def _embed_chunks(
         parts = parts.map_batches(PartMaker, num_gpus=1, **pool, **one)
     else:
         parts = parts.map_batches(RunMaker, **pool, **one)
-    tally = _Tally(chunks, progress)
+    tally = Tally(chunks, progress)
     for found in parts.iter_rows():
         tally.add(found)
     return tally.finish(job)
-
-
-class _Tally:
-    """Counts the parts that are there, each once, however often a worker tells of it.
-
-    Arguments:
-        chunks: of the whole job.
-        progress: called after every part, if given.
-    """
-
-    def __init__(self, chunks: Sequence[Chunk], progress: Callable[[Progress], None] | None) -> None:
-        self._chunks, self._progress = chunks, progress
-        self._found: dict[int, dict[str, Any]] = {}
-        self._lines = self._words = self._bytes = self._bytes_before = 0
-        self._total = sum(chunk.num_bytes for chunk in chunks)
-        self._started = time.monotonic()
-
-    def add(self, found: dict[str, Any]) -> None:
-        """A part is there."""
-        if found["part"] in self._found:
-            return
-        self._found[found["part"]] = found
-        chunk = self._chunks[found["part"]]
-        self._lines += chunk.num_lines
-        self._bytes += chunk.num_bytes
-        if found["was_there"]:
-            self._bytes_before += chunk.num_bytes
-        else:
-            self._words += found["num_words"]
-        if self._progress is not None:
-            seconds = time.monotonic() - self._started
-            self._progress(Progress(self._lines, self._words, self._bytes, self._total, self._bytes_before, seconds))
-
-    def finish(self, job: ClusterJob) -> tuple[int, dict[str, int]]:
-        """How many parts an earlier run had made, and the sums; an `OutputError` if a part is missing."""
-        every = range(len(self._chunks))
-        missing = [number for number in every if number not in self._found or not job.part_path(number).exists()]
-        if missing:
-            raise OutputError(f"part {missing[0]} and {len(missing) - 1} more are missing: run again with --resume")
-        sums = {name: sum(found[name] for found in self._found.values()) for name in COUNTED}
-        return sum(found["was_there"] for found in self._found.values()), sums
 
 
 def _finish(job: ClusterJob, output: Path, folder: PartialFolder, facts: dict[str, int]) -> None:
