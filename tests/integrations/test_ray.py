@@ -167,6 +167,29 @@ def test_a_killed_driver_is_resumed(corpus, plain, random_model, tmp_path):
     assert found.slice(0, len(expected)).equals(expected)
 
 
+def test_a_kill_at_the_end_and_a_resumed_replacement(cluster, corpus, plain, random_model, tmp_path):
+    how = {"model": random_model, "device": "cpu", "split": True, "chunk_bytes": 4000}
+    embed_on_ray(corpus, tmp_path / "out", **how)
+    output, folder = tmp_path / "out", tmp_path / "out.partial"
+
+    def stop(moment):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):  # while a new output is made in the place of the old one
+        embed_on_ray(corpus, output, **how, overwrite=True, progress=stop)
+    assert len(list((folder / "parts").iterdir())) > 0
+    report = embed_on_ray(corpus, output, **how, resume=True)
+    assert 0 < report.num_resumed <= report.num_segments
+    assert_same_rows(output, plain)
+    folder.mkdir()  # as if the folder of the job could not be removed any more
+    (folder / "plan.parquet").write_bytes(b"")
+    assert embed_on_ray(corpus, output, **how, resume=True).was_complete
+    assert not folder.exists()
+    (tmp_path / "foreign").mkdir()
+    with pytest.raises(errors.OutputError, match="no dataset of elmo embed"):
+        embed_on_ray(corpus, tmp_path / "foreign", **how, overwrite=True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "naming"),
     [

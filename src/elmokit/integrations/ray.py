@@ -190,9 +190,11 @@ def _check_output(output: Path, folder: PartialFolder, *, resume: bool, overwrit
     if output.exists():
         if not (output / FACTS).is_file():
             raise OutputError(f"{output} exists already, and is no dataset of elmo embed: choose another name")
+        if (folder.path / PLAN).exists() and not (folder.path / PARTS).exists():
+            folder.discard()  # a kill came when the parts had just been put in place
         if resume and not folder.exists():
             return False
-        if not overwrite:
+        if not (overwrite or resume):
             raise OutputError(f"{output} exists already: choose another name, or replace it with --overwrite")
     if folder.exists() and not (resume or overwrite):
         raise OutputError(
