@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -70,6 +71,13 @@ def test_layers_are_chosen_as_embedder_does(exported, layers, load_runner):
     elmo = load_runner(exported).ElmoRunner()
     expected = Embedder(DATA / "allennlp-two-layers").embed(TEXTS, layers=layers)
     assert largest_difference(elmo.embed(TEXTS, layers=layers), expected) < 1e-5
+
+
+def test_graphs_tell_nothing_of_the_machine_that_wrote_them(exported):
+    for name in ("words.onnx", "layers.onnx"):
+        held = (exported / name).read_bytes()
+        assert not [place for place in (Path.home(), Path(__file__).parents[2]) if bytes(place) in held]
+        assert b".py" not in held
 
 
 def test_a_vector_depends_on_its_own_sentence_alone(exported, load_runner):

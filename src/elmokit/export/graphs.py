@@ -196,6 +196,10 @@ def _convert(
             if not dim.dim_value:
                 dim.dim_param = name
     graph.producer_name = "elmokit"
+    # Notes on where in its sources torch met each step would name the paths of this machine.
+    for each in _list_graphs(graph.graph):
+        for part in (graph, each, *each.node, *each.value_info, *each.input, *each.output, *each.initializer):
+            del part.metadata_props[:]
     return graph
 
 
@@ -243,10 +247,9 @@ def _find_units(graph: onnx.GraphProto) -> dict[str, int]:
     """The matrices that are worth it, and which dimension of each counts its units: what it adds up to."""
     sizes = {tensor.name: torch.Size(tensor.dims).numel() for tensor in graph.initializer}
     units = {}
-    for node in _walk(graph):
-        places = {"MatMul": -1, "Conv": 0, "Gemm": -1, "Gather": 0}
-        if node.op_type not in places:
-            continue
+    places = {"MatMul": -1, "Conv": 0, "Gemm": -1, "Gather": 0}
+    nodes = (node for each in _list_graphs(graph) for node in each.node if node.op_type in places)
+    for node in nodes:
         name = node.input[0 if node.op_type == "Gather" else 1]
         is_transposed = any(each.name == "transB" and each.i for each in node.attribute)
         if sizes.get(name, 0) >= LEAST_QUANTISED:
@@ -254,9 +257,10 @@ def _find_units(graph: onnx.GraphProto) -> dict[str, int]:
     return units
 
 
-def _walk(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+def _list_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """The graph, and those within it: what a scan does at each step."""
+    yield graph
     for node in graph.node:
-        yield node
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                yield from _walk(attribute.g)
+                yield from _list_graphs(attribute.g)
