@@ -19,7 +19,7 @@ __all__ = ["KNOWN", "NamedModel", "find_model", "find_models", "install_command"
 
 BUNDLED = Path(__file__).parents[1] / "models"
 GROUP = "elmokit.models"
-KNOWN = ("ko-small", "zh-small")  # models of this project that are packages of their own: packages/elmokit-NAME
+KNOWN = ("en-original", "ko-small", "zh-small")  # models of this project, each a package: packages/elmokit-NAME
 FILES = ("config.json", "model.safetensors")
 
 

@@ -177,7 +177,7 @@ def original() -> TrainConfig:
     return TrainConfig(
         model=without_clipping(ElmoConfig.original()),
         vocabulary_size=108_000,
-        tokens=470_000_000,
+        tokens=445_000_000,
         tokens_per_batch=40_960,
         dropout=0.0,
         output="sampled",
