@@ -174,7 +174,7 @@ def test_the_command_line_says_it_in_its_words(eight_cores, tmp_path, capsys):
 
 
 def test_every_command_that_computes_takes_the_option():
-    assert set(ALL_COMMANDS) - set(COMPUTING) == {"info", "convert", "sample", "completion"}
+    assert set(ALL_COMMANDS) - set(COMPUTING) == {"info", "convert", "export", "sample", "completion"}
 
 
 @pytest.mark.parametrize("name", COMPUTING)
