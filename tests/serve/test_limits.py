@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import socket
 
 import pytest
+import uvicorn
 
 from elmokit.errors import ConfigError
+from elmokit.serve import app as serving
 from elmokit.serve.guard import Guard
 from elmokit.serve.metrics import Metrics
 from elmokit.serve.settings import Limits
@@ -182,3 +186,13 @@ def test_one_request_more_than_the_bound_is_refused_at_once():
 def test_a_bound_that_is_none_is_refused(bounds):
     with pytest.raises(ConfigError, match=next(iter(bounds))):
         Limits(**bounds)
+
+
+def test_an_answer_is_not_kept_back_until_its_head_is_confirmed(serve, monkeypatch):
+    doors = []
+    monkeypatch.setattr(serving, "WAITS", logging.getLogger("nobody"))
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: doors.extend(sockets))
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        serving.run_server(serve().app, door)
+        with socket.create_connection(door.getsockname()), doors[0].accept()[0] as accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
