@@ -7,7 +7,7 @@ import sys
 from types import SimpleNamespace
 
 import numpy as np
-import pyarrow
+import pyarrow.parquet
 import pytest
 
 from elmokit.embed.embedder import Embedder
