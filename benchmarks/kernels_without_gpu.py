@@ -142,9 +142,16 @@ def output():
             (fused._weight_kernel, fused.WEIGHT_TILES, "BLOCK_V", "BLOCK_M", {"SAMPLED": False}),
             (stored_probabilities._ratios_kernel, stored_probabilities.TILES, "BLOCK_M", "BLOCK_V", {}),
         ):
+            if key not in table:
+                continue
             tiles = table[key]
             constants = plain | flags | {owned: tiles.owned, stepped: tiles.stepped}
             yield kernel, counts, pointers, {}, constants, known, tiles.warps, tiles.stages
+        if wide := stored_probabilities.WIDE_TILES.get(key):
+            constants = plain | {"BLOCK_M": wide.rows, "BLOCK_V": wide.words, "BLOCK_K": wide.depth}
+            constants |= {"GROUP": wide.group}
+            kernel = stored_probabilities._table_kernel
+            yield kernel, counts, pointers, {}, constants, known, wide.warps, wide.stages
         for sampled in (False, True):
             constants = {"K": width, "BLOCK_M": 16, "SAMPLED": sampled, "WANTS_GRAD": True}
             words = {"words": "fp32"} if sampled else {}

@@ -23,6 +23,7 @@ import statistics
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from unittest.mock import patch
 
 import engines_on_device as engines
 import torch
@@ -48,8 +49,14 @@ PASS_TILES = {
     64: [(64, 128, 4, 2), (64, 64, 4, 3), (128, 128, 8, 3)],
     128: [(64, 128, 4, 2), (64, 64, 4, 3), (128, 128, 8, 3), (128, 64, 8, 3), (128, 32, 8, 3), (64, 64, 4, 2)],
     256: [(64, 64, 4, 2), (64, 64, 8, 2), (64, 32, 4, 2)],
-    512: [(64, 64, 8, 2), (64, 32, 8, 2)],
+    512: [(64, 64, 8, 2)],
 }
+# Of the matmul that makes the table of wide outputs: rows, words, depth, warps, stages, blocks of rows in a group.
+WIDE_TILES = {
+    512: [(128, 256, 64, 8, 3, 16), (128, 128, 64, 8, 4, 16), (128, 128, 64, 4, 4, 16), (256, 128, 64, 8, 3, 8),
+          (128, 256, 64, 8, 4, 16), (128, 256, 32, 8, 5, 16), (128, 256, 64, 8, 3, 64), (128, 256, 64, 8, 3, 4),
+          (128, 256, 128, 8, 2, 16), (128, 128, 64, 8, 3, 16), (128, 256, 64, 16, 3, 16), (64, 256, 64, 4, 4, 16)],
+}  # fmt: skip
 MORE_COLUMNS = [8, 16, 32, 64]
 
 FUNCTIONS = {
@@ -122,7 +129,7 @@ def check_one(device, dtype, width):
     rows, words = (1003, 5003) if device == "cuda" else (67, 131)
     lines = []
     for kind, function in FUNCTIONS.items():
-        if kind == "stored" and (dtype.itemsize, width) not in stored.TILES:
+        if kind == "stored" and not {(dtype.itemsize, width)} & {*stored.TILES, *stored.WIDE_TILES}:
             continue
         inputs, targets = random_problem(device, rows, words, width, dtype)
         rest = random_sample(device, rows, words, words // 5) if kind == "sampled" else ()
@@ -210,21 +217,25 @@ class Sweep:
         print(
             f"{'P':>4s} {'part':7s} {'design':34s}{'tiles':18s}{'ms':>8s}{'TFLOP/s':>8s}{'TB/s':>6s}  error", flush=True
         )
-        expected = self.results(self.triton_pass(stored.TILES[2, self.width]))
+        expected = self.results(self.pass_in_use())
         for tiles in PASS_TILES[self.width]:
-            self.time("pass", "Triton", tiles, self.triton_pass(tiles), 2, expected)
+            self.time("pass", "Triton", tiles, self.triton_pass(Tiles(*tiles)), 2, expected)
+        for tiles in WIDE_TILES.get(self.width, []):
+            self.time("pass", "Triton, then torch.mm", tiles, self.triton_pass(stored.WideTiles(*tiles)), 2, expected)
         self.time_weight()
         faulthandler.cancel_dump_traceback_later()
         self.report()
 
+    def pass_in_use(self):
+        return lambda: stored._store_ratios(self.hidden, self.words, self.bias, self.targets)
+
     def triton_pass(self, tiles):
+        size = 2, self.width
+        one_pass, wide = ({}, {size: tiles}) if isinstance(tiles, stored.WideTiles) else ({size: tiles}, {})
+
         def run():
-            kept = stored.TILES[2, self.width]
-            stored.TILES[2, self.width] = Tiles(*tiles)
-            try:
-                return stored._store_ratios(self.hidden, self.words, self.bias, self.targets)
-            finally:
-                stored.TILES[2, self.width] = kept
+            with patch.object(stored, "TILES", one_pass), patch.object(stored, "WIDE_TILES", wide):
+                return self.pass_in_use()()
 
         return run
 
@@ -232,6 +243,7 @@ class Sweep:
         """The matmul with the table: one of its columns is the bias, the others are there to make it fast."""
         ratios_NV, factor_N, expected = self.weight_problem()
         kept = stored._MORE_COLUMNS
+        self.time("pass", "(torch.mm alone)", "", lambda: stored._matmul(ratios_NV, self.words), 1, None)
         self.time("weight", "(torch.mm, no bias)", "", lambda: stored._matmul(ratios_NV.t(), self.hidden), 1, None)
         for columns in MORE_COLUMNS:
             stored._MORE_COLUMNS = columns
@@ -240,7 +252,7 @@ class Sweep:
         stored._MORE_COLUMNS = kept
 
     def weight_problem(self):
-        ratios_NV, totals_N, _, _ = self.triton_pass(stored.TILES[2, self.width])()
+        ratios_NV, totals_N, _, _ = self.pass_in_use()()
         found = stored._weight_gradients(ratios_NV, self.hidden, 1 / totals_N)
         return ratios_NV, 1 / totals_N, [tensor.clone() for tensor in found]
 

@@ -56,12 +56,13 @@ MODULES = {
 }
 STEPS = [("small", "full", 20_480), ("small", "stored", 20_480), ("small", "sampled", 20_480),
          ("original", "sampled", 20_480), ("medium", "sampled", 20_480),
-         ("small", "stored", 40_960), ("small", "sampled", 40_960), ("original", "sampled", 40_960)]  # fmt: skip
+         ("small", "stored", 40_960), ("small", "sampled", 40_960), ("original", "sampled", 40_960),
+         ("original", "stored", 40_960)]  # fmt: skip
 NUM_NEGATIVES = 8192
 PARTS = {
     "recurrence": r"^(forward|backward|project|clip)_kernel",
     "convolutions": r"_characters_kernel|_weights_kernel|_sum_kernel|_pool_kernel",
-    "output layer": r"_ratios_kernel|_weight_kernel|_own_kernel|_combine_kernel|_forward_kernel",
+    "output layer": r"_ratios_kernel|_table_kernel|_weight_kernel|_own_kernel|_combine_kernel|_forward_kernel",
     "matmuls": r"gemm|nvjet|cutlass|cublas|splitK",
     "optimiser": r"multi_tensor|FusedAdam|foreach|lerp",
     "copies": r"[Mm]emcpy|Memset|copy|cat|Cat|fill|FillFunctor",

@@ -15,6 +15,17 @@ linear_cross_entropy = pytest.importorskip(
 pytestmark = pytest.mark.usefixtures("interpreted_triton")
 
 
+@pytest.fixture(params=["one pass", "a matmul for the sums"], autouse=True)
+def design(request, monkeypatch):
+    """Both ways of making the table, whatever the width for which each is meant."""
+    if request.param != "one pass":
+        for size in stored_probabilities.TILES:
+            monkeypatch.setitem(
+                stored_probabilities.WIDE_TILES, size, stored_probabilities.WideTiles(32, 64, 32, 4, 2, 2)
+            )
+    return request.param
+
+
 @pytest.fixture
 def poisoned():
     """Memory that nobody has written to yet holds NaN."""
@@ -60,6 +71,12 @@ def test_loss_and_gradients_equal_float64(sizes, dtype, poisoned):
         assert one.dtype == like.dtype and one.shape == like.shape
         assert (one.double() - other).norm() <= TOLERANCE[dtype] * other.norm()
     assert (found[0] - expected[0]).abs() <= 1e-5 * expected[0]
+
+
+def test_outputs_of_the_original_size_equal_float64(poisoned):
+    *inputs, targets = problem(40, 300, 512, dtype=torch.bfloat16)
+    for one, other in zip(results(stored_probabilities, inputs, targets), in_float64(inputs, targets), strict=True):
+        assert (one.double() - other).norm() <= TOLERANCE[torch.bfloat16] * other.norm()
 
 
 def test_two_runs_give_the_same_bits_whatever_the_parts(monkeypatch, poisoned):

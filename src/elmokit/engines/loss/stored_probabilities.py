@@ -18,6 +18,10 @@ What is counted for these sizes in bfloat16 on an H200: the pass does 2.3 TFLOP,
 matmuls reach, and writes 8.8 GB; the weight's gradient reads them again, 2.15 ms. Before the gradient of the outputs
 was part of the pass, the pass took 5.6 ms and that gradient 2.1 ms, all of it reading the table.
 
+That holds for outputs of width 128. A wide block of rows does not fit on the chip beside its gradient, so each word
+would be fetched for few rows only; but a wide matmul takes longer than reading the table. So wide outputs have a plain
+matmul with the ratios made at its end (`_table_kernel`), and torch's matmul gives their gradient.
+
 Sums are float32 and in a fixed order: two runs give the same bits.
 
 Shapes: N rows (predictions), V words, P = K width.
@@ -26,7 +30,7 @@ Shapes: N rows (predictions), V words, P = K width.
 from __future__ import annotations
 
 import functools
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import triton
@@ -46,10 +50,23 @@ TILES = {
     (2, 64): Tiles(64, 128, 4, 2),
     (2, 128): Tiles(128, 32, 8, 3),
     (2, 256): Tiles(64, 64, 4, 2),
-    (2, 512): Tiles(64, 64, 8, 2),
     (4, 64): Tiles(64, 64, 4, 2),
     (4, 128): Tiles(64, 32, 4, 2),
 }
+
+
+class WideTiles(NamedTuple):
+    """Sizes of the matmul that makes the table: its tile, how it steps along the width, and how it is scheduled."""
+
+    rows: int
+    words: int
+    depth: int
+    warps: int
+    stages: int
+    group: int  # blocks of rows that go through the words together, so that both stay in the cache
+
+
+WIDE_TILES = {(2, 512): WideTiles(128, 256, 64, 8, 3, 16)}  # in place of TILES
 _ROWS_AT_ONCE = 16
 _ALIGNED = 64  # rows of the table begin at multiples of so many numbers, as fast loads and matmuls want it
 _MORE_COLUMNS = 16  # of a matmul, one of them used, as fast matmuls want it
@@ -61,7 +78,8 @@ _MOST = tl.constexpr(100.0)  # in units of log 2: the sum of 2^27 such ratios is
 
 def fits(hidden_NP: Tensor, num_words: int) -> bool:
     """Whether the table of these predictions may be stored."""
-    known = (hidden_NP.element_size(), hidden_NP.shape[1]) in TILES and _has_wide_sums(hidden_NP.dtype)
+    size = hidden_NP.element_size(), hidden_NP.shape[1]
+    known = (size in TILES or size in WIDE_TILES) and _has_wide_sums(hidden_NP.dtype)
     num_bytes = len(hidden_NP) * _stride(num_words) * hidden_NP.element_size()
     return known and 0 < num_bytes <= MOST_OF_MEMORY * _memory(hidden_NP.device)
 
@@ -121,28 +139,55 @@ def _store_ratios(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The table (N, V), the sum of each row's ratios (N), the losses (N), and the gradient of the outputs (N, P)."""
     (num_rows, width), num_words = hidden_NP.shape, len(words_VP)
-    tiles = TILES[hidden_NP.element_size(), width]
-    blocks, splits, reach = parts_of(num_rows, num_words, tiles, width, hidden_NP.device)
     table = hidden_NP.new_empty(num_rows, _stride(num_words))
     own_N, totals_N, losses_N = (bias_V.new_empty(num_rows) for _ in range(3))
-    part_totals, part_sums = bias_V.new_empty(splits, num_rows), bias_V.new_empty(splits, num_rows, width)
     grad_hidden_NP = bias_V.new_empty(num_rows, width)
     row_blocks = (triton.cdiv(num_rows, _ROWS_AT_ONCE),)
+    make = _make_table if (hidden_NP.element_size(), width) in WIDE_TILES else _make_table_and_sums
     with torch.cuda.device_of(hidden_NP):
         _own_kernel[row_blocks](
             hidden_NP, words_VP, bias_V, targets_N, own_N, num_rows, K=width, BLOCK_M=_ROWS_AT_ONCE, num_warps=4
         )
-        _ratios_kernel[(blocks, splits)](
-            hidden_NP, words_VP, bias_V, own_N, table, part_totals, part_sums, num_rows, num_words, table.shape[1],
-            reach // tiles.stepped,
-            K=width, BLOCK_M=tiles.owned, BLOCK_V=tiles.stepped, PRECISION=precision_of(hidden_NP),
-            num_warps=tiles.warps, num_stages=tiles.stages,
-        )  # fmt: skip
+        part_totals, part_sums = make(hidden_NP, words_VP, bias_V, own_N, table)
         _combine_kernel[row_blocks](
             words_VP, targets_N, part_totals, part_sums, table, totals_N, losses_N, grad_hidden_NP, num_rows,
-            table.shape[1], splits, K=width, BLOCK_M=_ROWS_AT_ONCE, num_warps=4,
+            table.shape[1], len(part_totals), K=width, BLOCK_M=_ROWS_AT_ONCE, num_warps=4,
         )  # fmt: skip
     return table[:, :num_words], totals_N, losses_N, grad_hidden_NP
+
+
+def _make_table_and_sums(
+    hidden_NP: Tensor, words_VP: Tensor, bias_V: Tensor, own_N: Tensor, table: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Fill the table; the sums of ratios (splits, N) and of weight rows (splits, N, P), made in the same pass."""
+    (num_rows, width), num_words = hidden_NP.shape, len(words_VP)
+    tiles = TILES[hidden_NP.element_size(), width]
+    blocks, splits, reach = parts_of(num_rows, num_words, tiles, width, hidden_NP.device)
+    part_totals, part_sums = bias_V.new_empty(splits, num_rows), bias_V.new_empty(splits, num_rows, width)
+    _ratios_kernel[(blocks, splits)](
+        hidden_NP, words_VP, bias_V, own_N, table, part_totals, part_sums, num_rows, num_words, table.shape[1],
+        reach // tiles.stepped,
+        K=width, BLOCK_M=tiles.owned, BLOCK_V=tiles.stepped, PRECISION=precision_of(hidden_NP),
+        num_warps=tiles.warps, num_stages=tiles.stages,
+    )  # fmt: skip
+    return part_totals, part_sums
+
+
+def _make_table(
+    hidden_NP: Tensor, words_VP: Tensor, bias_V: Tensor, own_N: Tensor, table: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Fill the table; the sums of ratios (1, N) and of weight rows (1, N, P), the latter by torch's matmul."""
+    (num_rows, width), num_words = hidden_NP.shape, len(words_VP)
+    tiles = WIDE_TILES[hidden_NP.element_size(), width]
+    row_blocks, word_blocks = triton.cdiv(num_rows, tiles.rows), triton.cdiv(num_words, tiles.words)
+    part_totals = bias_V.new_empty(word_blocks, num_rows)
+    if row_blocks:
+        _table_kernel[(row_blocks * word_blocks,)](
+            hidden_NP, words_VP, bias_V, own_N, table, part_totals, num_rows, num_words, table.shape[1],
+            K=width, BLOCK_M=tiles.rows, BLOCK_V=tiles.words, BLOCK_K=tiles.depth, GROUP=tiles.group,
+            PRECISION=precision_of(hidden_NP), num_warps=tiles.warps, num_stages=tiles.stages,
+        )  # fmt: skip
+    return part_totals.sum(0, keepdim=True), _matmul(table[:, :num_words], words_VP).unsqueeze(0)
 
 
 def _weight_gradients(ratios_NV: Tensor, hidden_NP: Tensor, factor_N: Tensor) -> tuple[Tensor, Tensor]:
@@ -214,6 +259,38 @@ def _ratios_kernel(
     at = split.to(tl.int64) * num_rows + rows
     tl.store(part_totals + at, total_M, mask=row_ok)
     tl.store(part_sums + at[:, None] * K + ks[None, :], sum_MK, mask=row_ok[:, None])
+
+
+@triton.jit(do_not_specialize=["num_rows"])
+def _table_kernel(
+    hidden, words, bias, own, ratios, part_totals, num_rows, num_words, stride,
+    K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """For a block of rows and a block of words: the ratios, and their sum for each row."""
+    program, row_blocks, word_blocks = tl.program_id(0), tl.cdiv(num_rows, BLOCK_M), tl.cdiv(num_words, BLOCK_V)
+    first = program // (GROUP * word_blocks) * GROUP
+    in_group, group = program % (GROUP * word_blocks), tl.minimum(row_blocks - first, GROUP)
+    rows = (first + in_group % group) * BLOCK_M + tl.arange(0, BLOCK_M)
+    word_block = in_group // group
+    cols = word_block * BLOCK_V + tl.arange(0, BLOCK_V)
+    row_ok, col_ok = rows < num_rows, cols < num_words
+    ks = tl.arange(0, BLOCK_K)
+    # Rows and words past the end read the first one: loads without a mask are faster, and the results are not kept.
+    hidden_MK = hidden + tl.where(row_ok, rows, 0)[:, None] * K + ks[None, :]
+    words_VK = words + tl.where(col_ok, cols, 0)[:, None] * K + ks[None, :]
+    logits_MV = tl.zeros((BLOCK_M, BLOCK_V), tl.float32)
+    for k in range(0, K, BLOCK_K):
+        logits_MV = tl.dot(
+            tl.load(hidden_MK + k), tl.trans(tl.load(words_VK + k)), logits_MV, input_precision=PRECISION
+        )
+    bias_V = tl.load(bias + cols, mask=col_ok, other=_NEVER)
+    own_M = tl.load(own + rows, mask=row_ok, other=0.0)
+    logits_MV = logits_MV * _LOG2E + (bias_V[None, :] - own_M[:, None])
+    ratio_MV = tl.exp2(tl.minimum(logits_MV, _MOST, propagate_nan=tl.PropagateNan.ALL))  # a NaN shows in the loss
+    tl.store(part_totals + word_block.to(tl.int64) * num_rows + rows, tl.sum(ratio_MV, 1), mask=row_ok)
+    place = ratios + rows.to(tl.int64)[:, None] * stride + cols[None, :]
+    tl.store(place, ratio_MV.to(ratios.dtype.element_ty), mask=row_ok[:, None] & (cols < stride)[None, :])
 
 
 @triton.jit(do_not_specialize=["num_rows", "num_splits"])
