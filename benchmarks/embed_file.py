@@ -179,15 +179,15 @@ def run_engine(arguments: argparse.Namespace) -> dict:
 
 
 def run_host(arguments: argparse.Namespace) -> dict:
-    """The job with a model that computes nothing, split and batched as it is for a GPU."""
-    embedder = load(arguments)
+    """The job with a model that computes nothing, split and batched as it is for a GPU, whichever device there is."""
+    embedder = Embedder.from_pretrained(arguments.model, device="cpu")
     make_cutter = files_module._make_cutter
 
     def make_with_workers(*given):
         cutter = make_cutter(*given)
         return Cutter(cutter.splitter, choose_segment_words("cuda"), workers=files_module.count_workers())
 
-    def read_nothing(elmo, text, layers, state):
+    def read_nothing(elmo, text, layers, state, *, keeps_state):
         return [], None
 
     def encode_nothing(encoder, words):

@@ -111,14 +111,15 @@ class SegmentEmbedder:
             report: called with the part of the words that is done, after every batch.
         """
         embedder = self._embedder
-        sheet = _Sheet(embedder, segment, self._layers, self._contents, self._recorder)
-        num_done, lengths_R = 0, segment.lengths_R
-        if self._recorder is not None:
-            lengths_R = self._recorder.round_up(lengths_R + NUM_BOUNDARIES) - NUM_BOUNDARIES
-        for rows in embedder.plan_batches(lengths_R, self._batch_size):
-            embedder.read_batch(sheet.read, rows, count_words=lambda row: int(segment.lengths_R[row]))
-            num_done += int(segment.lengths_R[rows].sum())
-            report(num_done / max(1, segment.num_words))
+        with embedder.encoder.spare_threads():
+            sheet = _Sheet(embedder, segment, self._layers, self._contents, self._recorder)
+            num_done, lengths_R = 0, segment.lengths_R
+            if self._recorder is not None:
+                lengths_R = self._recorder.round_up(lengths_R + NUM_BOUNDARIES) - NUM_BOUNDARIES
+            for rows in embedder.plan_batches(lengths_R, self._batch_size):
+                embedder.read_batch(sheet.read, rows, count_words=lambda row: int(segment.lengths_R[row]))
+                num_done += int(segment.lengths_R[rows].sum())
+                report(num_done / max(1, segment.num_words))
         return PendingVectors(sheet.vectors, sheet.largest, self._copier)
 
 
