@@ -112,7 +112,9 @@ def test_texts_are_in_no_log(serve, caplog):
     client.shelf.find_model(None).batcher.embedder.embed = lambda *_, **__: 1 / 0  # something unforeseen
     told = check_refusal(client.post("/embed", json={"inputs": secret}), 424)
     assert "division" not in told["error"]
-    assert secret not in "".join(record.getMessage() for record in caplog.records)
+    logged = [record.getMessage() for record in caplog.records]
+    assert "/embed: ZeroDivisionError" in logged  # the route and the kind of problem
+    assert secret not in "".join(logged)
 
 
 def call_guard(limits, messages, *, headers=(), app=None):

@@ -80,14 +80,13 @@ class Guard:
             if not status:
                 await _refuse(problem, send_with_headers)
         except Exception as problem:  # noqa: BLE001 - a client learns nothing of the inside
-            log.error("%s %s: %s", scope["method"], scope["path"], type(problem).__name__)
+            log.error("%s: %s", _name_route(scope), type(problem).__name__)
             log.debug("", exc_info=problem)
             if not status:
                 await _refuse(RequestError("the server failed on this request", "Backend"), send_with_headers)
         finally:
             self.num_running -= 1
-            route = getattr(scope.get("route"), "path", "other")  # never what a client made up
-            self.metrics.count_request(route, status, time.perf_counter() - began)
+            self.metrics.count_request(_name_route(scope), status, time.perf_counter() - began)
 
     def _check(self, scope: Scope) -> None:
         headers = dict(scope["headers"])
@@ -130,6 +129,11 @@ class Guard:
         return RequestError(
             f"the request is larger than {self.limits.request_bytes:,} bytes: send several smaller ones", status=413
         )
+
+
+def _name_route(scope: Scope) -> str:
+    """The route of a request as we wrote it, never a path that a client made up."""
+    return getattr(scope.get("route"), "path", "other")
 
 
 async def _refuse(problem: RequestError, send: Send) -> None:
