@@ -8,12 +8,14 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -23,6 +25,7 @@ from uvicorn.server import ServerState
 from elmokit import Elmo, ElmoConfig
 from elmokit.cli import main
 from elmokit.serve.connections import make_protocol
+from elmokit.serve.settings import Limits
 
 
 @pytest.mark.parametrize(
@@ -93,19 +96,28 @@ def has_read_nothing(address):
         return b'elmokit_words_total{model="tiny"} 0.0' in answer.read()
 
 
-def test_a_server_that_is_stopped_answers_what_it_has_taken(tmp_path):
+@contextmanager
+def start_server(folder, *options):
+    """A server over a tiny model in a process of its own, and its address."""
     torch.manual_seed(0)
-    Elmo.random(ElmoConfig.tiny()).save_pretrained(tmp_path / "tiny")
+    Elmo.random(ElmoConfig.tiny()).save_pretrained(folder / "tiny")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "elmokit", "serve", "--model", str(tmp_path / "tiny"), "--port", str(port)]
+    command = [sys.executable, "-m", "elmokit", "serve", "--model", str(folder / "tiny"), "--port", str(port), *options]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
-    address, outcomes = f"http://127.0.0.1:{port}", []
     try:
+        address = f"http://127.0.0.1:{port}"
         wait_for(address, process)
-        text = "the river bank is long " * 300
+        yield process, address
+    finally:
+        process.kill()
+
+
+def test_a_server_that_is_stopped_answers_what_it_has_taken(tmp_path):
+    outcomes, text = [], "the river bank is long " * 300
+    with start_server(tmp_path) as (process, address):
 
         def ask():
             try:
@@ -122,10 +134,72 @@ def test_a_server_that_is_stopped_answers_what_it_has_taken(tmp_path):
         for client in clients:
             client.join()
         _, said = process.communicate(timeout=30)
-    finally:
-        process.kill()
     assert outcomes == [4] * 8
     assert "Traceback" not in said
+
+
+SECRET = b"Quetzalcoatl"
+HEAD = b" HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+LONG = b'{"texts": "' + SECRET + b" river" * 3_000 + b'", "vectors": "list"}'
+RUDE = {  # what a client sends before it goes; it waits for an answer in between
+    "nothing": [b""],
+    "half of a head": [b"POST /embed HTTP/1.1\r\nHost: 127"],
+    "no body": [b"POST /embed" + HEAD + b"Content-Length: 50\r\n\r\n"],
+    "half of a body": [b"POST /embed" + HEAD + b'Content-Length: 50\r\n\r\n{"inputs": "' + SECRET],
+    "a wrong path": [b"POST /" + SECRET + HEAD + b"Content-Length: 50\r\n\r\n{"],
+    "all": [b"POST /layers" + HEAD + b"Content-Length: %d\r\n\r\n" % len(LONG) + LONG],
+    "several": [(b"POST /layers" + HEAD + b"Content-Length: %d\r\n\r\n" % len(LONG) + LONG) * 3],
+    "half of the chunks": [b"POST /embed" + CHUNKED + b'd\r\n{"inputs": "a\r\n'],
+    "no chunk": [b"POST /embed" + CHUNKED + SECRET + b"\r\n"],
+    "no chunk where none is read": [b"POST /health" + CHUNKED + SECRET + b"\r\n"],
+    "no chunk where none is let in": [b"POST /embed" + CHUNKED.replace(b"127.0.0.1", b"x.example") + SECRET + b"\r\n"],
+    "no chunk after the answer": [b"GET /info" + CHUNKED, SECRET + b"\r\n"],
+    "a path of two lines": [b"POST /%0a" + SECRET + CHUNKED + SECRET + b"\r\n"],
+    "another protocol": [b"GET /info HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"],
+    "no HTTP": [b"\x16\x03\x01" + SECRET + b"\r\n\r\n"],
+}
+
+
+def leave(client, how):
+    if how == "reset":
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    if how == "half":
+        client.shutdown(socket.SHUT_WR)
+        client.recv(10)
+    client.close()
+
+
+def test_clients_that_go_away_are_not_worth_a_line(tmp_path):
+    with start_server(tmp_path, "--quiet", "--body-seconds", "1") as (process, address):
+        port = int(address.rpartition(":")[2])
+        for how in ("close", "reset", "half"):
+            for parts in RUDE.values():
+                client = socket.create_connection(("127.0.0.1", port), timeout=20)
+                client.sendall(parts[0])
+                for part in parts[1:]:
+                    assert client.recv(65536).startswith(b"HTTP/1.1 200")
+                    client.sendall(part)
+                leave(client, how)
+            assert len(post(address, "/embed", {"inputs": "a river bank"})) == 1
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=30)
+    assert said == ""
+
+
+async def listen(limits, body):
+    """A server in this process that answers everything with this body, and the connections it keeps."""
+
+    async def answer(scope, receive, send):
+        length = str(len(body)).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+        await send({"type": "http.response.body", "body": body})
+
+    config = uvicorn.Config(answer, log_config=None, lifespan="off")
+    config.load()
+    kind, state = make_protocol(limits), ServerState()
+    server = await asyncio.get_running_loop().create_server(lambda: kind(config, state, {}), "127.0.0.1", 0)
+    return server, state.connections
 
 
 @pytest.mark.parametrize(
@@ -133,16 +207,7 @@ def test_a_server_that_is_stopped_answers_what_it_has_taken(tmp_path):
 )
 def test_who_says_nothing_more_is_not_kept_on_the_line(said):
     async def scenario():
-        async def answer(scope, receive, send):
-            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
-            await send({"type": "http.response.body", "body": b""})
-
-        config = uvicorn.Config(answer, log_config=None, lifespan="off")
-        config.load()
-        state = ServerState()
-        loop = asyncio.get_running_loop()
-        kind = make_protocol(0.1)
-        server = await loop.create_server(lambda: kind(config, state, {}), "127.0.0.1", 0)
+        server, _ = await listen(Limits(body_seconds=0.1), b"")
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         writer.write(said)
         heard = await asyncio.wait_for(reader.read(), 5)  # ends when the server closes the connection
@@ -151,3 +216,32 @@ def test_who_says_nothing_more_is_not_kept_on_the_line(said):
         return heard
 
     assert asyncio.run(scenario()).count(b"200 OK") == said.count(b"\r\n\r\n")
+
+
+def test_who_takes_nothing_of_an_answer_is_hung_up_on_and_who_is_slow_is_not():
+    size = 50_000_000  # more than the system takes from the server for a client that does not read
+
+    async def scenario():
+        server, connections = await listen(Limits(answer_seconds=0.2), b"x" * size)
+        address = server.sockets[0].getsockname()
+        reader, writer = await asyncio.open_connection(*address, limit=2**20)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        heard = 0
+        while heard < size and (part := await reader.read(2**20)):
+            heard += len(part)
+            await asyncio.sleep(0.02)  # all of it takes longer than five times the bound
+        writer.close()
+        while connections:
+            await asyncio.sleep(0.01)
+        with socket.create_connection(address) as mute:
+            mute.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            while not connections:
+                await asyncio.sleep(0.01)
+            deadline = time.monotonic() + 10
+            while connections and time.monotonic() < deadline:
+                await asyncio.sleep(0.05)
+        server.close()
+        return heard, len(connections)
+
+    assert asyncio.run(scenario()) == (size, 0)

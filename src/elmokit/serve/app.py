@@ -103,7 +103,8 @@ def run_server(app: Guard, door: socket) -> None:
     door.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
     config = uvicorn.Config(
         app,
-        http=make_protocol(app.limits.body_seconds),
+        http=make_protocol(app.limits),
+        ws="none",  # nobody speaks it here; where a package for it is installed, such requests would pass the guard by
         log_config=None,
         log_level="error",  # what is no HTTP is not worth a line each
         access_log=False,  # addresses are nobody's business, and bodies least of all
