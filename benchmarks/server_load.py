@@ -40,14 +40,14 @@ def find_port():
 
 
 class Server:
-    """A server in a process of its own, up when entered."""
+    """A server in a process of its own, up when entered; `said` is a file for its standard error."""
 
-    def __init__(self, command):
+    def __init__(self, command, said=None):
         self.port = find_port()
-        self.command = [*command, "--port", str(self.port)]
+        self.command, self.said = [*command, "--port", str(self.port)], said
 
     def __enter__(self):
-        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL)
+        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=self.said)
         while True:
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5).close()
