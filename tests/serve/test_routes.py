@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from elmokit import ElmoConfig
 from elmokit.serve.models import ServedTask
 
 TEXTS = ["The bank lent the money .", "A river bank", ""]
@@ -173,6 +174,22 @@ def test_the_server_tells_what_it_is_and_what_it_did(client):
     assert client.get("/health").json() == {"status": "ok"}
     assert 'elmokit_requests_total{route="/embed",status="200"} 1.0' in client.get("/metrics").text
     assert "/embed_all" in client.get("/openapi.json").json()["paths"]
+
+
+def test_the_description_names_what_this_server_takes(serve):
+    plain = serve(names=("tiny", "other"), texts=7).get("/openapi.json").json()
+    fields = plain["components"]["schemas"]["EmbedRequest"]["properties"]
+    assert fields["model"]["anyOf"][0] == {"type": "string", "enum": ["tiny", "other"]}
+    names, numbers = fields["layers"]["anyOf"]
+    assert names["enum"] == ["average", "top", "mix"] and (numbers["minimum"], numbers["maximum"]) == (0, 2)
+    texts = fields["inputs"]["anyOf"][1]
+    assert (texts["minItems"], texts["maxItems"]) == (1, 7)
+    dimensions = plain["components"]["schemas"]["EmbeddingsRequest"]["properties"]["dimensions"]
+    assert dimensions["anyOf"][0]["enum"] == [ElmoConfig.tiny().dim]
+    assert "/tag" not in plain["paths"]  # nothing would be answered there
+    tagging = serve(tasks={"names": ServedTask("names", "Tag", Shouter(), None)}).get("/openapi.json").json()
+    task = tagging["components"]["schemas"]["TagRequest"]["properties"]["task"]
+    assert task["anyOf"][0]["enum"] == ["names"] and "/tag" in tagging["paths"]
 
 
 def test_the_explorer_needs_no_token_and_is_asked_for_anew(serve):

@@ -20,6 +20,7 @@ from starlette.responses import Response
 
 from elmokit.errors import ElmoError, InputError, LayerError
 from elmokit.serve.connections import make_protocol
+from elmokit.serve.description import describe_server
 from elmokit.serve.errors import RequestError
 from elmokit.serve.guard import Guard
 from elmokit.serve.language import make_language_router
@@ -63,8 +64,7 @@ def build_app(shelf: Shelf, metrics: Metrics, *, token: str | None = None, hosts
         version=find_version(),
         summary="Vectors of words in their sentences.",
         lifespan=close_at_the_end,
-        docs_url=None,  # its page loads scripts from other hosts
-        redoc_url=None,
+        openapi_url=None,  # ours says more, and the pages that show it load scripts from other hosts
         responses=ERRORS,
     )
     app.include_router(make_openai_router(shelf))
@@ -76,6 +76,12 @@ def build_app(shelf: Shelf, metrics: Metrics, *, token: str | None = None, hosts
     app.add_exception_handler(RequestValidationError, _answer_misfit)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(Exception, _answer_failure)
+    description = describe_server(app.openapi(), shelf)
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def describe() -> JSONResponse:
+        return JSONResponse(description)
+
     open_paths = set(OPEN_PATHS)
     if STATIC.is_dir():
 

@@ -51,7 +51,7 @@ def make_language_router(shelf: Shelf) -> APIRouter:
         )
         return {"words": words, "substitutes": _pair(found)}
 
-    @router.post("/tag")
+    @router.post("/tag", include_in_schema=bool(shelf.tasks))
     async def tag(asked: TagRequest) -> dict[str, Any]:
         """What a task model says of each text: names, classes, roles."""
         task, texts = shelf.find_task(asked.task), shelf.check_texts(asked.texts)

@@ -37,10 +37,15 @@ Layers = Annotated[StrictStr | StrictInt, Field(description='"average", "top", "
 Top = Annotated[StrictInt, Field(ge=1, le=100, description="how many words")]
 
 
-class Request(BaseModel):
-    """What every request has."""
+class Body(BaseModel):
+    """How every request is read."""
 
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
+
+
+class Request(Body):
+    """What a request for one of the models has."""
+
     model: StrictStr | None = Field(None, description="one of the server's models; the first if not given")
 
 
@@ -103,12 +108,12 @@ class SubstitutesRequest(Request):
     """A word of a sentence to replace."""
 
     text: Text
-    word: Text
+    word: Text = Field(min_length=1, description="one of its words")
     occurrence: StrictInt = Field(1, ge=1, le=10_000)
     top: Top = 10
 
 
-class TagRequest(Request):
+class TagRequest(Body):
     """Texts for a task model of the server."""
 
     texts: Texts
@@ -119,7 +124,6 @@ class InsideRequest(Request):
     """A word whose way through the model is to be shown."""
 
     word: Text = Field(min_length=1, max_length=100)
-    text: Text = Field("", max_length=2_000, description="a sentence that contains it; the word alone if empty")
 
 
 class ErrorAnswer(BaseModel):
