@@ -1,7 +1,7 @@
 """From one laptop to a web-scale corpus: how long, how many bytes, and what is the bottleneck?
 
     python benchmarks/web_scale.py                                  # the machines of docs/how-to/web-scale.md
-    python benchmarks/web_scale.py --machines 50 --segment-cores 12 --embedders 1 --embed-rate 560_000
+    python benchmarks/web_scale.py --machines 50 --segment-cores 12 --embedders 1 --embed-rate 1_090_000
 
 Nothing is measured here: the rates are arguments, and the defaults are figures of LOG.md and benchmarks/. The pipeline
 is simulated chunk by chunk: every machine has cores that split text into words, workers that embed them, and a link to
@@ -201,13 +201,13 @@ EXAMPLES = {
     "a laptop: 2 cores, float32": Plan(words=1e9),
     "a laptop: 2 cores, int8": Plan(words=1e9, embed_rate=13_830),
     "100 machines of 32 cores, int8": Plan(machines=100, embedders=32, embed_rate=13_830, storage=2e10),
-    "one H200 with 16 cores, bfloat16": Plan(segment_cores=8, embedders=1, embed_rate=560_000),
-    "the same, 3 layers of width 1024": Plan(segment_cores=8, embedders=1, embed_rate=590_000, dim=1024, layers=3),
-    "16 such machines, storage of 10 GB/s": Plan(machines=16, segment_cores=8, embedders=1, embed_rate=560_000),
-    "64 such machines, storage of 10 GB/s": Plan(machines=64, segment_cores=8, embedders=1, embed_rate=560_000),
-    "64, storage of 40 GB/s": Plan(machines=64, segment_cores=8, embedders=1, embed_rate=560_000, storage=4e10),
+    "one H200 with 16 cores, bfloat16": Plan(segment_cores=8, embedders=1, embed_rate=1_090_000),
+    "the same, 3 layers of width 1024": Plan(segment_cores=8, embedders=1, embed_rate=718_000, dim=1024, layers=3),
+    "16 such machines, storage of 10 GB/s": Plan(machines=16, segment_cores=8, embedders=1, embed_rate=1_090_000),
+    "64 such machines, storage of 10 GB/s": Plan(machines=64, segment_cores=8, embedders=1, embed_rate=1_090_000),
+    "64, storage of 40 GB/s": Plan(machines=64, segment_cores=8, embedders=1, embed_rate=1_090_000, storage=4e10),
     "64, one core each to split text": Plan(
-        machines=64, segment_cores=1, segment_rate=300_000, embedders=1, embed_rate=560_000, storage=4e10
+        machines=64, segment_cores=1, segment_rate=300_000, embedders=1, embed_rate=1_090_000, storage=4e10
     ),
 }
 
