@@ -57,6 +57,17 @@ def test_weights_that_float16_holds_are_stored_so_and_give_the_same_bits(width_i
     assert torch.equal(found, apply_linear(inputs, weight.clone(), bias))
 
 
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("is_half", [True, False])
+def test_a_row_has_the_same_bits_alone_and_in_tiles_of_any_height(precision, is_half):
+    inputs, weight = draw(0, 30, 600), draw(1, 70, 600)
+    weight = weight.half().float() if is_half else weight
+    alone = torch.cat([apply_linear(row[None], weight, precision=precision) for row in inputs])
+    for num_rows in range(1, 31):
+        found = apply_linear(inputs[:num_rows], weight, precision=precision)
+        assert torch.equal(found, alone[:num_rows]), num_rows
+
+
 @pytest.mark.parametrize("width_in", [1, 2, 3, 4, 5, 67, 1201])
 def test_int8_sums_are_exact(width_in):
     generator = torch.Generator().manual_seed(width_in)

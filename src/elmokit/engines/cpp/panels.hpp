@@ -43,6 +43,14 @@ struct Matrix {
     float at(long k, long n) const { return values[k * down + n * across]; }
 };
 
+// Forces the compiler to take what follows from memory again. An AVX-512 multiplication can spread a number from memory by
+// itself; spread once for all columns, the number costs an instruction of those that limit a matmul with a row or two.
+INLINE void read_again() {
+#if defined(__AVX512F__)
+    asm volatile("" ::: "memory");
+#endif
+}
+
 INLINE void put(float value, float* to) { *to = value; }
 INLINE void put(float value, Half* to) { *to = halved(value); }
 
@@ -92,12 +100,13 @@ struct Exact {
             Floats columns[VECTORS];
 #pragma GCC unroll 4
             for (int v = 0; v < VECTORS; ++v) columns[v] = load(weights + v * LANES);
-#pragma GCC unroll 6
-            for (int r = 0; r < rows; ++r) {
-                const Floats value = all(activations[r * stride + k]);
+#pragma GCC unroll 7
+            for (int r = 0; r < rows; ++r)
 #pragma GCC unroll 4
-                for (int v = 0; v < VECTORS; ++v) s[r][v] += value * columns[v];
-            }
+                for (int v = 0; v < VECTORS; ++v) {
+                    if (rows <= 2) read_again();
+                    s[r][v] += all(activations[r * stride + k]) * columns[v];
+                }
         }
         for (int r = 0; r < rows; ++r)
             for (int v = 0; v < VECTORS; ++v) {
@@ -202,7 +211,7 @@ struct Quantised {
             Column columns[VECTORS];
 #pragma GCC unroll 4
             for (int v = 0; v < VECTORS; ++v) columns[v] = column_at(weights + v * LANES * GROUP);
-#pragma GCC unroll 6
+#pragma GCC unroll 7
             for (int r = 0; r < rows; ++r) {
                 int32_t group;
                 std::memcpy(&group, activations + r * stride + k, 4);
@@ -293,22 +302,27 @@ INLINE void multiply(
 #if defined(__AVX512F__) || defined(__aarch64__)
         Kind::template add<4>, Kind::template add<5>, Kind::template add<6>,
 #endif
+#if defined(__AVX512F__)
+        Kind::template add<7>,
+#endif
     };
     static_assert(sizeof adders / sizeof *adders == ROWS + 1, "one for each number of rows");
     const long inner = weights.shape.inner;
     const long chunk = std::min(inner, Kind::CHUNK);
-    alignas(64) float tile[ROWS * PANEL];
+    const long num_tiles = (num_rows + ROWS - 1) / ROWS;  // all about as high: a low one costs nearly as much
+    alignas(64) float one_tile[ROWS * PANEL];
     thread_local std::vector<float> all_rows;
     if (chunk < inner) all_rows.resize(num_rows * PANEL);
     for (long from = 0; from == 0 || from < inner; from += chunk) {
         const long to = std::min(inner, from + chunk);
-        for (long row = 0; row < num_rows; row += ROWS) {
-            const long rows = std::min<long>(ROWS, num_rows - row);
-            float* sums = chunk < inner ? all_rows.data() + row * PANEL : tile;
+        for (long tile = 0, row = 0; tile < num_tiles; ++tile) {
+            const long rows = num_rows * (tile + 1) / num_tiles - row;
+            float* sums = chunk < inner ? all_rows.data() + row * PANEL : one_tile;
             const float* scales = Kind::QUANTISES ? row_scales + row : nullptr;
             adders[rows](weights, panel, activations + row * stride, stride, scales, from, to, sums);
             if (to == inner)
                 for (long r = 0; r < rows; ++r) use(row + r, sums + r * PANEL);
+            row += rows;
         }
     }
 }

@@ -26,7 +26,9 @@ constexpr int LANES = 4;
 // A matmul is computed in tiles of ROWS rows by VECTORS vectors of columns: as many sums as registers can hold.
 constexpr int VECTORS = 4;
 constexpr int PANEL = VECTORS * LANES;
-#if defined(__AVX512F__) || defined(__aarch64__)
+#if defined(__AVX512F__)
+constexpr int ROWS = 7;  // with the columns, all 32: the other factor comes from memory
+#elif defined(__aarch64__)
 constexpr int ROWS = 6;
 #else
 constexpr int ROWS = 3;
