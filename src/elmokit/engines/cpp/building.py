@@ -52,7 +52,7 @@ SIGNATURES = {
     "elmokit_lstmp": ("v", "iplllllpllffi"),
     "elmokit_log_sums": ("v", "ppllplpi"),
     "elmokit_char_block": ("l", ""),
-    "elmokit_char_features": ("l", "pllllppppipi"),
+    "elmokit_char_features": ("l", "pllllpppipi"),
 }
 _TYPES = {
     "v": None,

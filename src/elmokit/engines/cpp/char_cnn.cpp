@@ -5,7 +5,8 @@
 // padding; windows of padding alone are all the same, so each word is read up to the first of them.
 //
 // A table lies as [block of channels][offset][symbol][PANEL], so that what a block needs stays in the cache while many
-// words pass. Every word is computed by the same steps whatever words stand beside it, so it always has the same bits.
+// words pass; behind it lies the bias, padded like the channels. Every word is computed by the same steps whatever words
+// stand beside it, so it always has the same bits.
 #include <algorithm>
 #include <limits>
 #include <vector>
@@ -17,7 +18,7 @@ namespace elmokit {
 namespace {
 
 constexpr long WORDS_AT_A_TIME = 256;  // pass over a block of the table before the next is taken
-constexpr long WORDS_PER_THREAD = 8;  // some 80 microseconds: fewer are not worth waking a thread
+constexpr long TASKS_PER_THREAD = 4;  // so that a thread that wakes late still finds something to do
 
 struct Filter {
     const float *table, *bias;
@@ -57,10 +58,9 @@ void pool_words(
         for (long start = 0; start < filter.channels; start += PANEL) {
             const float* table = filter.table + start * filter.width * symbols;
             const long count = std::min<long>(PANEL, filter.channels - start);
-            alignas(64) float values[PANEL] = {};
-            std::memcpy(values, filter.bias + start, 4 * count);
+            alignas(64) float values[PANEL];
             Floats bias[VECTORS], best[VECTORS];
-            for (int v = 0; v < VECTORS; ++v) bias[v] = load(values + v * LANES);
+            for (int v = 0; v < VECTORS; ++v) bias[v] = load(filter.bias + start + v * LANES);
             for (long word = 0; word < words; ++word) {
                 pool_block(table, symbols, filter.width, ids + word * columns, last[word], best);
                 for (int v = 0; v < VECTORS; ++v) {
@@ -86,8 +86,7 @@ long elmokit_char_block() { return PANEL; }
 // Features (words, features) of ids (words, columns). Returns 0, or 1 when an id is not in the tables.
 long elmokit_char_features(
     const int64_t* ids, long words, long columns, long symbols, long num_filters, const float* const* tables,
-    const float* const* biases, const long* widths, const long* channels, int rectifies, float* outputs,
-    int num_threads) {
+    const long* widths, const long* channels, int rectifies, float* outputs, int num_threads) {
     std::vector<int32_t> small_ids(words * columns);
     for (long place = 0; place < words * columns; ++place) {
         if (ids[place] < 0 || ids[place] >= symbols) return 1;
@@ -96,16 +95,17 @@ long elmokit_char_features(
     std::vector<Filter> filters;
     long features = 0;
     for (long number = 0; number < num_filters; ++number) {
-        filters.push_back({tables[number], biases[number], widths[number], channels[number], features});
+        const long padded = (channels[number] + PANEL - 1) / PANEL * PANEL;
+        const float* bias = tables[number] + padded * widths[number] * symbols;
+        filters.push_back({tables[number], bias, widths[number], channels[number], features});
         features += channels[number];
     }
-    const int useful = std::max<long>(1, std::min<long>(num_threads, words / WORDS_PER_THREAD));
-    in_parallel(useful, [&](int thread, int num_threads) {
-        const auto [begin, end] = share(words, thread, num_threads);
-        for (long first = begin; first < end; first += WORDS_AT_A_TIME)
-            pool_words(
-                filters, symbols, small_ids.data() + first * columns, std::min(WORDS_AT_A_TIME, end - first), columns,
-                features, rectifies != 0, outputs + first * features);
+    const long words_a_task = std::clamp(words / (TASKS_PER_THREAD * num_threads), 1L, WORDS_AT_A_TIME);
+    for_each_task((words + words_a_task - 1) / words_a_task, num_threads, [&](long task) {
+        const long first = task * words_a_task;
+        pool_words(
+            filters, symbols, small_ids.data() + first * columns, std::min(words_a_task, words - first), columns,
+            features, rectifies != 0, outputs + first * features);
     });
     return 0;
 }

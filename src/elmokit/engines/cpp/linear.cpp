@@ -50,11 +50,8 @@ void multiply_all(const Kind& weights, const float* inputs, long num_rows, int n
         });
     } else {
         const Rows<Kind> rows(inputs, inner, num_rows, memory);
-        const long num_tasks = std::min<long>(4 * num_threads, num_panels);
-        for_each_task(num_tasks, num_threads, [&](long task) {
-            const auto [first, last] = share(num_panels, task, num_tasks);
-            multiply_rows(rows, 0, num_rows, first, last);
-        });
+        // A panel is a task: whoever comes late, or is done early, makes the others wait for one panel at most.
+        for_each_task(num_panels, num_threads, [&](long panel) { multiply_rows(rows, 0, num_rows, panel, panel + 1); });
     }
 }
 

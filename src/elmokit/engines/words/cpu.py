@@ -50,53 +50,54 @@ def _encode(weights: EncoderWeights, blocks: Sequence[Tensor], trim: bool, preci
 
 
 def _convolve(weights: EncoderWeights, blocks: Sequence[Tensor], trim: bool) -> Tensor:
-    assert weights.symbols_SE is not None
-    filters = tuple((weight_KEw.shape[2], len(weight_KEw)) for weight_KEw, _ in weights.filters)
-    widest = max(width for width, _ in filters)
-    symbols = {"num_symbols": len(weights.symbols_SE), "filters": filters}
-    request = Request("words", weights.symbols_SE.device, weights.symbols_SE.dtype, **symbols)
-    if any(block.shape[1] < widest for block in blocks) or not fits_tables(request):
+    symbols_SE, filters = weights.symbols_SE, weights.filters
+    assert symbols_SE is not None
+    owners = [symbols_SE, *(part for linear in filters for part in linear)]
+    tables = remember(owners, "float32", lambda: _make_tables(symbols_SE, filters))
+    widest = max((table.inner for table in tables), default=0)
+    if not tables or any(block.shape[1] < widest for block in blocks):
         return REFERENCE.convolve(weights, blocks, trim)
-    return join([_sum_tables(block, weights.symbols_SE, weights.filters, weights.activation) for block in blocks])
+    return join([_sum_tables(block, tables, symbols_SE.shape[0], weights.activation) for block in blocks])
 
 
-def _sum_tables(ids_NC: Tensor, symbols_SE: Tensor, filters: Sequence[Linear], activation: Activation) -> Tensor:
+def _sum_tables(ids_NC: Tensor, tables: Sequence[Packed], num_symbols: int, activation: Activation) -> Tensor:
     """Features (N, F) of words, filter after filter: the largest sums, activated."""
     ids_NC = ids_NC.to(torch.int64).contiguous()
-    owners = [symbols_SE, *(weight for weight, _ in filters)]
-    tables = remember(owners, "float32", lambda: _make_tables(symbols_SE, filters))
-    biases = [bias_K.contiguous() for _, bias_K in filters]
-    num_features = sum(weight.shape[0] for weight, _ in filters)
-    features_NF = torch.empty(len(ids_NC), num_features)
+    channels = [table.columns for table in tables]
+    features_NF = torch.empty(ids_NC.shape[0], sum(channels))
     not_found = library().elmokit_char_features(
         ids_NC.data_ptr(),
         *ids_NC.shape,
-        len(symbols_SE) + 1,
-        len(filters),
-        (c_void_p * len(tables))(*(table.memory.data_ptr() for table in tables)),
-        (c_void_p * len(biases))(*(bias_K.data_ptr() for bias_K in biases)),
-        (c_long * len(filters))(*(weight.shape[2] for weight, _ in filters)),
-        (c_long * len(filters))(*(weight.shape[0] for weight, _ in filters)),
+        num_symbols + 1,
+        len(tables),
+        (c_void_p * len(tables))(*[table.memory.data_ptr() for table in tables]),
+        (c_long * len(tables))(*[table.inner for table in tables]),
+        (c_long * len(tables))(*channels),
         _RECTIFIES[activation],
         features_NF.data_ptr(),
         num_threads(),
     )
     if not_found:
-        raise IndexError(f"character ids from {ids_NC.amin()} to {ids_NC.amax()}, expected 0 to {len(symbols_SE)}")
+        raise IndexError(f"character ids from {ids_NC.amin()} to {ids_NC.amax()}, expected 0 to {num_symbols}")
     return features_NF
 
 
 def _make_tables(symbols_SE: Tensor, filters: Sequence[Linear]) -> tuple[Packed, ...]:
-    """One table per filter, [block of channels][offset][symbol][channel]."""
+    """One table per filter, [block of channels][offset][symbol][channel], and its bias behind it; none if too large."""
+    sizes = tuple((weight_KEw.shape[2], weight_KEw.shape[0]) for weight_KEw, _ in filters)
+    shapes = {"num_symbols": symbols_SE.shape[0], "filters": sizes}
+    if not fits_tables(Request("words", symbols_SE.device, symbols_SE.dtype, **shapes)):
+        return ()
     block = library().elmokit_char_block()
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         symbols_SE = F.pad(symbols_SE.detach(), (0, 0, 1, 0))
-        return tuple(_make_table(symbols_SE, weight.detach(), block) for weight, _ in filters)
+        return tuple(_make_table(symbols_SE, weight.detach(), bias.detach(), block) for weight, bias in filters)
 
 
-def _make_table(symbols_SE: Tensor, weight_KEw: Tensor, block: int) -> Packed:
+def _make_table(symbols_SE: Tensor, weight_KEw: Tensor, bias_K: Tensor, block: int) -> Packed:
     num_channels, _, width = weight_KEw.shape
-    padded = F.pad(weight_KEw, (0, 0, 0, 0, 0, -num_channels % block))
-    sums = torch.einsum("se,kew->wsk", symbols_SE, padded)
-    table = sums.unflatten(2, (-1, block)).permute(2, 0, 1, 3).contiguous()
-    return Packed(table, Storage.FLOATS, width, num_channels, 1)
+    missing = -num_channels % block
+    sums = torch.einsum("se,kew->wsk", symbols_SE, F.pad(weight_KEw, (0, 0, 0, 0, 0, missing)))
+    table = sums.unflatten(2, (-1, block)).permute(2, 0, 1, 3)
+    memory = torch.cat([table.flatten(), F.pad(bias_K, (0, missing))])
+    return Packed(memory, Storage.FLOATS, width, num_channels, 1)
