@@ -335,7 +335,8 @@ class Elmo(nn.Module):
         if torch.is_grad_enabled() and any(weight.requires_grad for weight in self.encoder.parameters()):
             return self.encoder(ids_NC)
         device = self.device
-        chunks = ids_NC.split(WORDS_AT_A_TIME if device.type == "cpu" else WORDS_AT_A_TIME_ON_GPU)
+        most = WORDS_AT_A_TIME if device.type == "cpu" else WORDS_AT_A_TIME_ON_GPU
+        chunks = [ids_NC] if ids_NC.shape[0] <= most else ids_NC.split(most)
         with torch.no_grad():
             if ids_NC.device == device:
                 return join([self.encoder(chunk_NC) for chunk_NC in chunks])

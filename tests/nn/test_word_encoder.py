@@ -6,6 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
+from torch.nn.utils import parametrize
 
 from elmokit.config import CharConfig, ElmoConfig, LstmConfig, WordConfig
 from elmokit.nn import word_encoder
@@ -133,8 +135,23 @@ def test_distinct_rows_survive_a_collision(monkeypatch):
 
 
 def test_blocks_of_different_widths_are_one_batch():
-    encoder = WordEncoder(ElmoConfig.tiny())
+    encoder = WordEncoder(CONFIG)
     ids = torch.randint(1, 200, (5, 50), generator=torch.Generator().manual_seed(0))
     ids[:3, 9:] = 261  # three short words
     found = encoder([ids[:3, :16], ids[3:]], trim=False)
     torch.testing.assert_close(found, encoder(ids), atol=1e-6, rtol=0)
+
+
+def test_parameters_that_were_replaced_or_parametrised_are_found():
+    encoder = WordEncoder(CONFIG)
+    projection = encoder.projection
+    projection.bias = nn.Parameter(torch.full_like(projection.bias, 2.0))
+    parametrize.register_parametrization(projection, "weight", Doubled())
+    weight, bias = encoder.weights().projection
+    assert bias is projection.bias
+    assert torch.equal(weight, 2 * projection.parametrizations.weight.original)
+
+
+class Doubled(nn.Module):
+    def forward(self, weight):
+        return 2 * weight

@@ -123,11 +123,17 @@ def why_no_cpu(request: Request) -> str | None:
 
 def fits_tables(request: Request) -> bool:
     """Whether the C++ engine of words replaces its convolutions by sums of rows of tables; else torch convolves."""
+    return _count_table_bytes(request.num_symbols, request.filters) <= TABLE_BYTES
+
+
+@functools.cache
+def _count_table_bytes(num_symbols: int, filters: tuple[tuple[int, int], ...]) -> int:
     block = library().elmokit_char_block()
-    rows = sum(-(-channels // block) * block * width for width, channels in request.filters)
-    return 4 * rows * (request.num_symbols + 1) <= TABLE_BYTES
+    rows = sum(-(-channels // block) * block * width for width, channels in filters)
+    return 4 * rows * (num_symbols + 1)
 
 
+@functools.cache
 def _instructions() -> str:
     return library().elmokit_instructions().decode()
 

@@ -144,7 +144,7 @@ class BiLM(EngineModule):
     @property
     def place(self) -> tuple[torch.device, torch.dtype]:
         """Device and dtype of the weights."""
-        bias_4H = cast(Lstmp, self.forward_layers[0]).bias
+        bias_4H = cast(Lstmp, next(iter(self.forward_layers))).bias
         return bias_4H.device, bias_4H.dtype
 
     @property

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.config import LstmConfig
-from elmokit.nn.operations import Clips, LayerState, LstmpWeights, Recurrence
+from elmokit.nn.operations import Clips, LayerState, LstmpWeights, Recurrence, get_parameters
 
 __all__ = ["Lstmp", "pass_gates", "run"]
 
@@ -56,7 +56,8 @@ class Lstmp(nn.Module):
 
     def weights(self) -> LstmpWeights:
         """The parameters as engines take them."""
-        return LstmpWeights(self.input_weight, self.recurrent_weight, self.bias, self.projection_weight)
+        names = ("input_weight", "recurrent_weight", "bias", "projection_weight")
+        return LstmpWeights(*get_parameters(self, *names))
 
 
 def run(recurrences: Sequence[Recurrence], batch_sizes: Sequence[int], clips: Clips) -> list[tuple[Tensor, LayerState]]:

@@ -15,10 +15,11 @@ character or word vector, S symbols (of an encoder) or sampled words (of a loss)
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +44,7 @@ __all__ = [
     "choose",
     "describe",
     "find_engine",
+    "get_parameters",
     "register_engines",
 ]
 
@@ -181,7 +183,7 @@ def describe(
     return Request(operation, given[0].device, dtype, wants_grad=wants_grad, is_plain=_are_plain(given), **details)
 
 
-def _are_plain(tensors: Iterable[Tensor]) -> bool:
+def _are_plain(tensors: Sequence[Tensor]) -> bool:
     """Whether native code may read the pointers of these tensors, without torch noticing.
 
     Not while torch compiles, traces, or a dispatch mode such as its counter of operations is on, and not the tensors of
@@ -190,16 +192,16 @@ def _are_plain(tensors: Iterable[Tensor]) -> bool:
     is_tracing = torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
     if is_tracing or torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         return False
-    may_be_dual = forward_ad._current_level >= 0
-    return all(type(tensor) in (Tensor, nn.Parameter) and _has_memory(tensor, may_be_dual) for tensor in tensors)
-
-
-def _has_memory(tensor: Tensor, may_be_dual: bool) -> bool:
+    if not set(map(type, tensors)) <= {Tensor, nn.Parameter}:
+        return False
     try:
-        is_somewhere = tensor.data_ptr() != 0 or tensor.numel() == 0
+        addresses = list(map(Tensor.data_ptr, tensors))
     except RuntimeError:  # a wrapper of `torch.func`
         return False
-    return is_somewhere and not (may_be_dual and forward_ad.unpack_dual(tensor).tangent is not None)
+    if any(tensor.numel() for tensor, address in zip(tensors, addresses, strict=True) if not address):
+        return False
+    may_be_dual = forward_ad._current_level >= 0
+    return not (may_be_dual and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors))
 
 
 _log = logging.getLogger("elmokit.engines")
@@ -254,8 +256,19 @@ def find_engine(operation: Operation, name: str) -> Callable[..., Any]:
     if path is None:
         known = ", ".join(sorted(one for of, one in _ENGINES if of == operation))
         raise EngineError(f"no engine for {operation} is called {name!r}: use one of {known}")
+    return _load(path)
+
+
+@functools.cache
+def _load(path: str) -> Callable[..., Any]:
     module, function = path.split(":")
     return getattr(importlib.import_module(module), function)
+
+
+def get_parameters(module: nn.Module, *names: str) -> list[Tensor]:
+    """The parameters of these names, in half the time that attributes of the module take: one sentence notices it."""
+    own = cast("dict[str, Tensor]", module._parameters)
+    return [own[name] if name in own else getattr(module, name) for name in names]
 
 
 class EngineModule(nn.Module):

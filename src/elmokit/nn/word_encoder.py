@@ -36,6 +36,7 @@ from elmokit.nn.operations import (
     choose,
     describe,
     find_engine,
+    get_parameters,
 )
 
 __all__ = [
@@ -204,7 +205,7 @@ class WordEncoder(EngineModule):
         weights = EncoderWeights() if self.characters is None else self.characters.weights()
         return weights._replace(
             words_VE=None if self.words is None else self.words.embedding,
-            projection=None if self.projection is None else (self.projection.weight, self.projection.bias),
+            projection=None if self.projection is None else _get_linear(self.projection),
         )
 
     @property
@@ -266,10 +267,9 @@ class CharCnn(EngineModule):
 
     def weights(self) -> EncoderWeights:
         """The parameters as engines take them."""
-        convolutions = [cast(nn.Conv1d, each) for each in self.convolutions]
         return EncoderWeights(
             symbols_SE=self.embedding,
-            filters=tuple((each.weight, cast(Tensor, each.bias)) for each in convolutions),
+            filters=tuple(_get_linear(each) for each in self.convolutions),
             activation=self.activation,
             highways=tuple(cast(Highway, each).weights() for each in self.highways),
         )
@@ -292,7 +292,12 @@ class Highway(nn.Module):
 
     def weights(self) -> tuple[Linear, Linear]:
         """Gate and transform as engines take them."""
-        return (self.gate.weight, self.gate.bias), (self.transform.weight, self.transform.bias)
+        return _get_linear(self.gate), _get_linear(self.transform)
+
+
+def _get_linear(module: nn.Module) -> Linear:
+    weight, bias = get_parameters(module, "weight", "bias")
+    return weight, bias
 
 
 def draw_normal(weight: Tensor, fan_in: int) -> None:
@@ -310,8 +315,8 @@ def _encode_by_best(
 
 
 def _choose(weights: EncoderWeights, precision: Precision) -> Choice:
-    filters = tuple((weight_KEw.shape[2], len(weight_KEw)) for weight_KEw, _ in weights.filters)
-    num_symbols = 0 if weights.symbols_SE is None else len(weights.symbols_SE)
+    filters = tuple((weight_KEw.shape[2], weight_KEw.shape[0]) for weight_KEw, _ in weights.filters)
+    num_symbols = 0 if weights.symbols_SE is None else weights.symbols_SE.shape[0]
     details = {"precision": precision, "num_symbols": num_symbols, "filters": filters}
     return choose(describe("words", weights.tensors(), **details))
 

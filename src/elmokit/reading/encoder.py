@@ -22,7 +22,7 @@ from elmokit.devices import move_to_device
 from elmokit.engines import torch_alone
 from elmokit.errors import InputError
 from elmokit.model import Elmo
-from elmokit.nn.packing import NUM_BOUNDARIES, BoundedText, add_boundaries
+from elmokit.nn.packing import NUM_BOUNDARIES, BoundedText
 from elmokit.reading.cache import CACHE_WORDS, Token, WordCache
 from elmokit.text.scripts import ScriptWatch
 from elmokit.text.segmenters import Segmenter
@@ -67,13 +67,14 @@ class TextEncoder:
 
     def encode(self, sentences: Sequence[Sequence[Token]]) -> BoundedText:
         """The sentences one after the other, each as `<S> w1 … wn </S>`; a sentence may be without words."""
-        lengths_B = np.fromiter(map(len, sentences), np.int64, len(sentences))
-        running = list(chain.from_iterable(sentences))
-        distinct = list(dict.fromkeys(running))
+        distinct = list(dict.fromkeys(chain.from_iterable(sentences)))
         numbers = dict(zip(distinct, range(NUM_BOUNDARIES, NUM_BOUNDARIES + len(distinct)), strict=True))
-        words_N = np.fromiter(map(numbers.__getitem__, running), np.int64, len(running))
-        words_T, starts_B = add_boundaries(words_N, lengths_B, begin=BEGIN, end=END)
-        return BoundedText(self.encode_distinct(distinct), words_T, starts_B, lengths_B + NUM_BOUNDARIES)
+        text = []
+        for words in sentences:
+            text += [BEGIN, *map(numbers.__getitem__, words), END]
+        lengths_B = np.array([len(words) + NUM_BOUNDARIES for words in sentences], np.int64)
+        vectors_UP = self.encode_distinct(distinct)
+        return BoundedText(vectors_UP, np.array(text, np.int64), lengths_B.cumsum() - lengths_B, lengths_B)
 
     @torch.inference_mode()
     def encode_distinct(self, words: Sequence[Token]) -> Tensor:

@@ -17,6 +17,7 @@ import functools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
+from operator import attrgetter
 from typing import NamedTuple
 
 import torch
@@ -49,7 +50,7 @@ class Packed(NamedTuple):
 
 class _Entry(NamedTuple):
     owners: tuple[weakref.ref[Tensor], ...]
-    version: list[tuple[int, int]]
+    version: list[int]
     packed: tuple[Packed, ...]
 
 
@@ -61,22 +62,18 @@ def remember(
 ) -> tuple[Packed, ...]:
     """What `make` lays out of these weights; remembered until one of them changes or is gone."""
     given = [owner for owner in owners if owner is not None]
-    if any(owner.is_inference() for owner in given):
+    if any(map(Tensor.is_inference, given)):
         return make()
     _watch_optimisers()
     key = (precision, *map(id, owners))
-    version = [(owner._version, owner.data_ptr()) for owner in given]
-    entry = _entries.get(key)
-    if entry is not None and entry.version == version and all(map(_is_same, entry.owners, given)):
+    version = [*map(attrgetter("_version"), given), *map(Tensor.data_ptr, given)]
+    entry = _entries.get(key)  # it goes with the first of its owners, so the ids are still theirs
+    if entry is not None and entry.version == version:
         return entry.packed
     made = make()
     refs = tuple(weakref.ref(owner, lambda _: _entries.pop(key, None)) for owner in given)
     _entries[key] = _Entry(refs, version, made)
     return made
-
-
-def _is_same(owner: weakref.ref[Tensor], given: Tensor) -> bool:
-    return owner() is given
 
 
 @functools.cache

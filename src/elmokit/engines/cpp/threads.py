@@ -30,25 +30,26 @@ _here = threading.local()
 
 def num_threads(num_multiplications: int | None = None) -> int:
     """Threads to work with: as many as torch was told and this process has cores, none without enough to do."""
-    told = getattr(_here, "told", None) or torch.get_num_threads()
-    enough = told if num_multiplications is None else num_multiplications // MULTIPLICATIONS_PER_THREAD
-    return max(1, min(told, count_cores(), enough))
+    most = getattr(_here, "most", None) or min(torch.get_num_threads(), count_cores())
+    enough = most if num_multiplications is None else num_multiplications // MULTIPLICATIONS_PER_THREAD
+    return max(1, min(most, enough))
 
 
 @contextmanager
 def torch_alone() -> Iterator[None]:
     """Let the calling thread do torch's own operations alone; the C++ kernels go on with as many as they had."""
     openmp = _openmp()
-    if openmp is None or getattr(_here, "told", None) is not None:
+    if openmp is None or getattr(_here, "most", None) is not None:
         yield
         return
-    _here.told = told = openmp.omp_get_max_threads()
+    told = openmp.omp_get_max_threads()
+    _here.most = min(told, count_cores())
     openmp.omp_set_num_threads(1)
     try:
         yield
     finally:
         openmp.omp_set_num_threads(told)
-        _here.told = None
+        _here.most = None
 
 
 @functools.cache
