@@ -47,12 +47,11 @@ SIGNATURES = {
     "elmokit_reads_halves": ("i", ""),
     "elmokit_packed_bytes": ("l", "illl"),
     "elmokit_pack": ("v", "illlpllpp"),
-    "elmokit_linear": ("v", "illpplipi"),
-    "elmokit_highway": ("v", "ilpplpi"),
+    "elmokit_maps": ("v", "plplpi"),
     "elmokit_lstmp": ("v", "iplllllpllffi"),
     "elmokit_log_sums": ("v", "ppllplpi"),
     "elmokit_char_block": ("l", ""),
-    "elmokit_char_features": ("l", "pllllpppipi"),
+    "elmokit_encode_words": ("l", "plllpliplpi"),
 }
 _TYPES = {
     "v": None,

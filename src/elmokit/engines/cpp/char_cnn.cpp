@@ -1,4 +1,5 @@
-// Convolutions over the characters of words and their maximum, as sums of table rows.
+// Words encoded in one call: convolutions over their characters and the maximum, as sums of table rows, and the maps
+// behind them (`linear.hpp`).
 //
 // A filter of width w sees w characters; what character s adds at offset k is a vector that can be computed once for all
 // texts. So a window is w rows added up: no multiplications, sixteen times less arithmetic than the convolution. Words end in
@@ -11,6 +12,8 @@
 #include <limits>
 #include <vector>
 
+#include "linear.hpp"
+#include "memory.hpp"
 #include "pool.hpp"
 #include "simd.hpp"
 
@@ -19,10 +22,12 @@ namespace {
 
 constexpr long WORDS_AT_A_TIME = 256;  // pass over a block of the table before the next is taken
 constexpr long TASKS_PER_THREAD = 4;  // so that a thread that wakes late still finds something to do
+constexpr long KEPT_BYTES = 32 << 20;  // of the features
 
+// One filter, as Python hands it over.
 struct Filter {
-    const float *table, *bias;
-    long width, channels, first;  // first: of its features
+    const float* table;  // and the bias behind it
+    long width, channels;
 };
 
 // The last window that can differ from those before it; padding is what the word's last column holds.
@@ -49,10 +54,12 @@ INLINE void pool_block(const float* table, long symbols, long width, const int32
 }
 
 void pool_words(
-    const std::vector<Filter>& filters, long symbols, const int32_t* ids, long words, long columns, long features,
+    const Filter* filters, long num_filters, long symbols, const int32_t* ids, long words, long columns, long features,
     bool rectifies, float* outputs) {
     std::vector<long> last(words);
-    for (const Filter& filter : filters) {
+    for (const Filter* end = filters + num_filters; filters < end; outputs += filters++->channels) {
+        const Filter& filter = *filters;
+        const float* biases = filter.table + (filter.channels + PANEL - 1) / PANEL * PANEL * filter.width * symbols;
         for (long word = 0; word < words; ++word)
             last[word] = last_window(ids + word * columns, columns, filter.width);
         for (long start = 0; start < filter.channels; start += PANEL) {
@@ -60,14 +67,14 @@ void pool_words(
             const long count = std::min<long>(PANEL, filter.channels - start);
             alignas(64) float values[PANEL];
             Floats bias[VECTORS], best[VECTORS];
-            for (int v = 0; v < VECTORS; ++v) bias[v] = load(filter.bias + start + v * LANES);
+            for (int v = 0; v < VECTORS; ++v) bias[v] = load(biases + start + v * LANES);
             for (long word = 0; word < words; ++word) {
                 pool_block(table, symbols, filter.width, ids + word * columns, last[word], best);
                 for (int v = 0; v < VECTORS; ++v) {
                     const Floats sum = best[v] + bias[v];
                     store(values + v * LANES, rectifies ? (sum < 0.0f ? Floats{} : sum) : hyperbolic_tangent(sum));
                 }
-                std::memcpy(outputs + word * features + filter.first + start, values, 4 * count);
+                std::memcpy(outputs + word * features + start, values, 4 * count);
             }
         }
     }
@@ -83,30 +90,28 @@ extern "C" {
 // Channels of a block of a table.
 long elmokit_char_block() { return PANEL; }
 
-// Features (words, features) of ids (words, columns). Returns 0, or 1 when an id is not in the tables.
-long elmokit_char_features(
-    const int64_t* ids, long words, long columns, long symbols, long num_filters, const float* const* tables,
-    const long* widths, const long* channels, int rectifies, float* outputs, int num_threads) {
+// Ids (words, columns) through filters and maps. Returns 0, or 1 when an id is not in the tables.
+long elmokit_encode_words(
+    const int64_t* ids, long words, long columns, long symbols, const Filter* filters, long num_filters, int rectifies,
+    const Map* maps, long num_maps, float* outputs, int num_threads) {
+    thread_local Buffer kept;
     std::vector<int32_t> small_ids(words * columns);
     for (long place = 0; place < words * columns; ++place) {
         if (ids[place] < 0 || ids[place] >= symbols) return 1;
         small_ids[place] = static_cast<int32_t>(ids[place]);
     }
-    std::vector<Filter> filters;
     long features = 0;
-    for (long number = 0; number < num_filters; ++number) {
-        const long padded = (channels[number] + PANEL - 1) / PANEL * PANEL;
-        const float* bias = tables[number] + padded * widths[number] * symbols;
-        filters.push_back({tables[number], bias, widths[number], channels[number], features});
-        features += channels[number];
-    }
+    for (long number = 0; number < num_filters; ++number) features += filters[number].channels;
+    float* pooled = num_maps == 0 ? outputs : static_cast<float*>(kept.at_least(4 * words * features));
     const long words_a_task = std::clamp(words / (TASKS_PER_THREAD * num_threads), 1L, WORDS_AT_A_TIME);
     for_each_task((words + words_a_task - 1) / words_a_task, num_threads, [&](long task) {
         const long first = task * words_a_task;
         pool_words(
-            filters, symbols, small_ids.data() + first * columns, std::min(words_a_task, words - first), columns,
-            features, rectifies != 0, outputs + first * features);
+            filters, num_filters, symbols, small_ids.data() + first * columns, std::min(words_a_task, words - first),
+            columns, features, rectifies != 0, pooled + first * features);
     });
+    apply_maps(maps, num_maps, pooled, words, outputs, num_threads);
+    kept.keep_at_most(KEPT_BYTES);
     return 0;
 }
 

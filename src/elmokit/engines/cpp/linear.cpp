@@ -1,4 +1,6 @@
-// Packing weights, linear maps, and highways: what is multiplied with rows that need no history.
+// Packing weights, and the linear maps and highways of `linear.hpp`.
+#include "linear.hpp"
+
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -9,9 +11,11 @@
 namespace elmokit {
 namespace {
 
+constexpr long KEPT_BYTES = 32 << 20;  // of the rows between two maps
+
 enum Activation { NONE, RELU, SIGMOID, TANH };
 
-INLINE Floats activated(Floats values, int activation) {
+INLINE Floats activated(Floats values, long activation) {
     switch (activation) {
         case RELU: return values < 0.0f ? Floats{} : values;
         case SIGMOID: return sigmoid(values);
@@ -57,7 +61,7 @@ void multiply_all(const Kind& weights, const float* inputs, long num_rows, int n
 
 template <class Kind>
 void linear(
-    const Kind& weights, const float* inputs, long num_rows, int activation, float* outputs, int num_threads) {
+    const Kind& weights, const float* inputs, long num_rows, long activation, float* outputs, int num_threads) {
     const long columns = weights.shape.columns;
     multiply_all(weights, inputs, num_rows, num_threads, [&](long panel, long row, const float* values) {
         alignas(64) float results[PANEL];
@@ -68,7 +72,6 @@ void linear(
     });
 }
 
-// Groups: the gate, then the transformation (see `Highway` in word_encoder.py).
 template <class Kind>
 void highway(const Kind& weights, const float* inputs, long num_rows, float* outputs, int num_threads) {
     constexpr int HALF = PANEL / 2;
@@ -89,6 +92,27 @@ void highway(const Kind& weights, const float* inputs, long num_rows, float* out
 }
 
 }  // namespace
+
+void apply_maps(
+    const Map* maps, long num_maps, const float* inputs, long num_rows, float* outputs, int num_threads) {
+    thread_local Buffer between[2];  // the rows that the last map made, and those that the next one makes
+    for (long number = 0; number < num_maps; ++number) {
+        const Map& map = maps[number];
+        float* results = outputs;
+        if (number + 1 < num_maps)
+            results = static_cast<float*>(between[number % 2].at_least(4 * num_rows * map.columns));
+        with_storage(map.storage, [&](auto kind) {
+            const typename decltype(kind)::Type weights({map.inner, map.columns, map.groups}, map.memory);
+            if (map.groups == 2)
+                highway(weights, inputs, num_rows, results, num_threads);
+            else
+                linear(weights, inputs, num_rows, map.activation, results, num_threads);
+        });
+        inputs = results;
+    }
+    for (Buffer& rows : between) rows.keep_at_most(KEPT_BYTES);
+}
+
 }  // namespace elmokit
 
 using namespace elmokit;
@@ -127,22 +151,9 @@ void elmokit_pack(
     });
 }
 
-void elmokit_linear(
-    int storage, long inner, long columns, const void* memory, const float* inputs, long num_rows, int activation,
-    float* outputs, int num_threads) {
-    with_storage(storage, [&](auto kind) {
-        const typename decltype(kind)::Type weights({inner, columns, 1}, memory);
-        linear(weights, inputs, num_rows, activation, outputs, num_threads);
-    });
-}
-
-void elmokit_highway(
-    int storage, long width, const void* memory, const float* inputs, long num_rows, float* outputs,
-    int num_threads) {
-    with_storage(storage, [&](auto kind) {
-        const typename decltype(kind)::Type weights({width, width, 2}, memory);
-        highway(weights, inputs, num_rows, outputs, num_threads);
-    });
+void elmokit_maps(
+    const Map* maps, long num_maps, const float* inputs, long num_rows, float* outputs, int num_threads) {
+    apply_maps(maps, num_maps, inputs, num_rows, outputs, num_threads);
 }
 
 // Whether the kernels work here: 0, or the number of what does not.
@@ -155,7 +166,8 @@ int elmokit_check() {
         if (storage == HALVES && !READS_HALVES) continue;
         std::vector<float> memory(elmokit_packed_bytes(storage, WIDTH, WIDTH, 1) / 4);
         elmokit_pack(storage, WIDTH, WIDTH, 1, weights.data(), WIDTH, 1, nullptr, memory.data());
-        elmokit_linear(storage, WIDTH, WIDTH, memory.data(), inputs.data(), ROWS_HERE, NONE, outputs.data(), 2);
+        const Map map{storage, WIDTH, WIDTH, 1, NONE, memory.data()};
+        apply_maps(&map, 1, inputs.data(), ROWS_HERE, outputs.data(), 2);
         for (long row = 0; row < ROWS_HERE; ++row)
             for (long column = 0; column < WIDTH; ++column) {
                 double sum = 0;

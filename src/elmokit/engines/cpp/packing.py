@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -48,18 +48,19 @@ class Packed(NamedTuple):
     groups: int
 
 
+T = TypeVar("T")
+
+
 class _Entry(NamedTuple):
     owners: tuple[weakref.ref[Tensor], ...]
     version: list[int]
-    packed: tuple[Packed, ...]
+    made: Any
 
 
 _entries: dict[tuple[object, ...], _Entry] = {}
 
 
-def remember(
-    owners: Sequence[Tensor | None], precision: Precision, make: Callable[[], tuple[Packed, ...]]
-) -> tuple[Packed, ...]:
+def remember(owners: Sequence[Tensor | None], precision: Precision, make: Callable[[], T]) -> T:
     """What `make` lays out of these weights; remembered until one of them changes or is gone."""
     given = [owner for owner in owners if owner is not None]
     if any(map(Tensor.is_inference, given)):
@@ -69,7 +70,7 @@ def remember(
     version = [*map(attrgetter("_version"), given), *map(Tensor.data_ptr, given)]
     entry = _entries.get(key)  # it goes with the first of its owners, so the ids are still theirs
     if entry is not None and entry.version == version:
-        return entry.packed
+        return entry.made
     made = make()
     refs = tuple(weakref.ref(owner, lambda _: _entries.pop(key, None)) for owner in given)
     _entries[key] = _Entry(refs, version, made)

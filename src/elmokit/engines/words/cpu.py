@@ -11,18 +11,18 @@ F features.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
-from ctypes import c_long, c_void_p
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from elmokit.config import Activation
 from elmokit.engines.choice import fits_tables
 from elmokit.engines.cpp.building import library
-from elmokit.engines.cpp.linear import apply_highway, apply_linear
+from elmokit.engines.cpp.linear import Map, apply_highway, apply_linear, pack_highway, pack_linear
 from elmokit.engines.cpp.packing import Packed, Storage, remember
 from elmokit.engines.cpp.threads import num_threads
 from elmokit.nn.operations import EncoderWeights, Linear, Precision, Request
@@ -44,42 +44,73 @@ def encode_in_int8(weights: EncoderWeights, blocks: Sequence[Tensor], *, trim: b
     return _encode(weights, blocks, trim, "int8")
 
 
+class _Filter(ctypes.Structure):
+    """`Filter` of `char_cnn.cpp`."""
+
+    _fields_ = [("table", ctypes.c_void_p), ("width", ctypes.c_long), ("channels", ctypes.c_long)]
+
+
+class _Stages(NamedTuple):
+    """What one call of the C++ goes through, and the memory that it points to."""
+
+    filters: ctypes.Array[_Filter]
+    maps: ctypes.Array[Map]
+    widest: int  # filter: a word must have as many columns
+    output_dim: int
+    memory: list[Packed]
+
+
 def _encode(weights: EncoderWeights, blocks: Sequence[Tensor], trim: bool, precision: Precision) -> Tensor:
+    convolve = partial(_convolve, precision=precision)
+    if weights.words_VE is None and weights.symbols_SE is not None:
+        stages = remember(weights.tensors(), precision, lambda: _lay_out(weights, precision))
+        if stages is not None and all(block.shape[1] >= stages.widest for block in blocks):
+            return join([_run(stages, block, weights) for block in blocks])
+        convolve = REFERENCE.convolve
     highway, linear = partial(apply_highway, precision=precision), partial(apply_linear, precision=precision)
-    return encode_by_steps(weights, blocks, trim=trim, steps=Steps(_convolve, highway, linear))
+    return encode_by_steps(weights, blocks, trim=trim, steps=Steps(convolve, highway, linear))
 
 
-def _convolve(weights: EncoderWeights, blocks: Sequence[Tensor], trim: bool) -> Tensor:
+def _convolve(weights: EncoderWeights, blocks: Sequence[Tensor], trim: bool, *, precision: Precision) -> Tensor:
+    """The features of the characters alone, which a model with a word table puts beside those of the words."""
+    alone = EncoderWeights(symbols_SE=weights.symbols_SE, filters=weights.filters, activation=weights.activation)
+    return _encode(alone, blocks, trim, precision)
+
+
+def _run(stages: _Stages, ids_NC: Tensor, weights: EncoderWeights) -> Tensor:
+    """The vectors (N, P) of a block of words."""
+    assert weights.symbols_SE is not None
+    num_symbols = weights.symbols_SE.shape[0]
+    ids_NC = ids_NC.to(torch.int64).contiguous()
+    outputs_NP = torch.empty(ids_NC.shape[0], stages.output_dim)
+    not_found = library().elmokit_encode_words(
+        ids_NC.data_ptr(), *ids_NC.shape, num_symbols + 1, stages.filters, len(stages.filters),
+        _RECTIFIES[weights.activation], stages.maps, len(stages.maps), outputs_NP.data_ptr(), num_threads(),
+    )  # fmt: skip
+    if not_found:
+        raise IndexError(f"character ids from {ids_NC.amin()} to {ids_NC.amax()}, expected 0 to {num_symbols}")
+    return outputs_NP
+
+
+def _lay_out(weights: EncoderWeights, precision: Precision) -> _Stages | None:
+    """The weights of a model without a word table; `None` if its tables would be too large."""
     symbols_SE, filters = weights.symbols_SE, weights.filters
     assert symbols_SE is not None
     owners = [symbols_SE, *(part for linear in filters for part in linear)]
     tables = remember(owners, "float32", lambda: _make_tables(symbols_SE, filters))
-    widest = max((table.inner for table in tables), default=0)
-    if not tables or any(block.shape[1] < widest for block in blocks):
-        return REFERENCE.convolve(weights, blocks, trim)
-    return join([_sum_tables(block, tables, symbols_SE.shape[0], weights.activation) for block in blocks])
-
-
-def _sum_tables(ids_NC: Tensor, tables: Sequence[Packed], num_symbols: int, activation: Activation) -> Tensor:
-    """Features (N, F) of words, filter after filter: the largest sums, activated."""
-    ids_NC = ids_NC.to(torch.int64).contiguous()
-    channels = [table.columns for table in tables]
-    features_NF = torch.empty(ids_NC.shape[0], sum(channels))
-    not_found = library().elmokit_char_features(
-        ids_NC.data_ptr(),
-        *ids_NC.shape,
-        num_symbols + 1,
-        len(tables),
-        (c_void_p * len(tables))(*[table.memory.data_ptr() for table in tables]),
-        (c_long * len(tables))(*[table.inner for table in tables]),
-        (c_long * len(tables))(*channels),
-        _RECTIFIES[activation],
-        features_NF.data_ptr(),
-        num_threads(),
+    if not tables:
+        return None
+    maps = [pack_highway(*each, precision=precision) for each in weights.highways]
+    if weights.projection is not None:
+        maps.append(pack_linear(*weights.projection, precision=precision))
+    entries = [(table.memory.data_ptr(), table.inner, table.columns) for table in tables]
+    return _Stages(
+        (_Filter * len(tables))(*entries),
+        (Map * len(maps))(*map(Map.of, maps)),
+        widest=max(table.inner for table in tables),
+        output_dim=maps[-1].columns if maps else sum(table.columns for table in tables),
+        memory=[*tables, *maps],
     )
-    if not_found:
-        raise IndexError(f"character ids from {ids_NC.amin()} to {ids_NC.amax()}, expected 0 to {num_symbols}")
-    return features_NF
 
 
 def _make_tables(symbols_SE: Tensor, filters: Sequence[Linear]) -> tuple[Packed, ...]:
