@@ -407,7 +407,8 @@ class Embedder:
             size, everyone = batch_size or CARRY_BATCH_SIZE, list(range(len(lengths)))
             return (everyone[start : start + size] for start in range(0, len(everyone), size))
         budget = None if batch_size else choose_budget(self.device.type)
-        return batch_by_length(np.asarray(lengths) + NUM_BOUNDARIES, budget=budget, batch_size=batch_size)
+        lengths = [length + NUM_BOUNDARIES for length in lengths]
+        return batch_by_length(lengths, budget=budget, batch_size=batch_size)
 
     def read_batch(self, read: ReadRows[Row, Result], rows: Sequence[Row], *, count_words: Callable) -> list[Result]:
         """What `read` makes of the rows of a batch and the state that they start from (`batches.read_in_halves`)."""

@@ -36,6 +36,7 @@ from elmokit.nn.operations import (
     choose,
     describe,
     find_engine,
+    get_parameters,
 )
 from elmokit.nn.packing import BoundedText, Packing, join_directions
 
@@ -144,7 +145,7 @@ class BiLM(EngineModule):
     @property
     def place(self) -> tuple[torch.device, torch.dtype]:
         """Device and dtype of the weights."""
-        bias_4H = cast(Lstmp, next(iter(self.forward_layers))).bias
+        (bias_4H,) = get_parameters(next(iter(self.forward_layers)), "bias")
         return bias_4H.device, bias_4H.dtype
 
     @property
@@ -192,13 +193,14 @@ class BiLM(EngineModule):
         words = list(words_MP.chunk(2))
         if state is None:
             state = BilmState.zeros(self.config, num_rows, like=words[0])
-        elif num_rows > 1:
-            state = state.reorder(move_to_device(packing.order_B, device))
+        else:
+            state = state.to(words[0])
+            state = state.reorder(move_to_device(packing.order_B, device)) if num_rows > 1 else state
         # Autocast would run parts of the recurrence in half precision, where the state loses its meaning word by
         # word; the LSTMs always compute in the dtype of their weights.
         casts = torch.is_autocast_enabled(device.type)
         with torch.autocast(device.type, enabled=False) if casts else nullcontext():
-            outputs, state = self.read_packed(words, packing.batch_sizes, state.to(words[0]))
+            outputs, state = self.read_packed(words, packing.batch_sizes, state)
         if num_rows > 1:
             state = state.reorder(move_to_device(packing.order_B.argsort(), device))
         return Reading([words, *outputs], move_to_device(packing.positions_2N, device), state)

@@ -19,6 +19,7 @@ import functools
 import importlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Literal, NamedTuple, cast
 
 import torch
@@ -65,10 +66,9 @@ class EncoderWeights(NamedTuple):
 
     def tensors(self) -> list[Tensor]:
         """All weights."""
-        pairs = [*self.filters, *(linear for highway in self.highways for linear in highway)]
-        pairs += [] if self.projection is None else [self.projection]
+        pairs = (*self.filters, *chain.from_iterable(self.highways), self.projection or ())
         tables = [table for table in (self.words_VE, self.symbols_SE) if table is not None]
-        return [*tables, *(part for pair in pairs for part in pair)]
+        return [*tables, *chain.from_iterable(pairs)]
 
 
 class LstmpWeights(NamedTuple):
@@ -198,7 +198,7 @@ def _are_plain(tensors: Sequence[Tensor]) -> bool:
         addresses = list(map(Tensor.data_ptr, tensors))
     except RuntimeError:  # a wrapper of `torch.func`
         return False
-    if any(tensor.numel() for tensor, address in zip(tensors, addresses, strict=True) if not address):
+    if not all(addresses) and any(tensor.numel() for tensor in tensors if not tensor.data_ptr()):
         return False
     may_be_dual = forward_ad._current_level >= 0
     return not (may_be_dual and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors))

@@ -49,7 +49,7 @@ def batch_by_length(
         >>> list(batch_by_length([1, 9, 3, 2], budget=9))
         [[1], [2, 3, 0]]
     """
-    order = np.argsort(-np.asarray(lengths, np.int64), kind="stable").tolist()
+    order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
     start = 0
     while start < len(order):
         count = len(order) if batch_size is None else batch_size

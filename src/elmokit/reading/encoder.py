@@ -72,9 +72,11 @@ class TextEncoder:
         text = []
         for words in sentences:
             text += [BEGIN, *map(numbers.__getitem__, words), END]
+        words_T = np.array(text, np.int64)
         lengths_B = np.array([len(words) + NUM_BOUNDARIES for words in sentences], np.int64)
-        vectors_UP = self.encode_distinct(distinct)
-        return BoundedText(vectors_UP, np.array(text, np.int64), lengths_B.cumsum() - lengths_B, lengths_B)
+        starts_B = lengths_B.cumsum() - lengths_B
+        # Last: the kernels leave little of Python in the caches, and what follows them takes twice as long.
+        return BoundedText(self.encode_distinct(distinct), words_T, starts_B, lengths_B)
 
     @torch.inference_mode()
     def encode_distinct(self, words: Sequence[Token]) -> Tensor:
@@ -137,7 +139,7 @@ class TextEncoder:
         elmo = self.elmo
         ids_UC = torch.from_numpy(elmo.scheme.word_ids(words))  # type: ignore[arg-type]
         if self._ask_engines().words_are_invariant:
-            return elmo.encode_words(ids_UC.to(elmo.device))
+            return elmo.encode_words(ids_UC)
         # Words of similar length go through the convolutions together, which then skip the columns no word reaches.
         order_U = np.argsort([len(str(word)) for word in words], kind="stable")
         sorted_UP = elmo.encode_words(ids_UC[torch.from_numpy(order_U)])

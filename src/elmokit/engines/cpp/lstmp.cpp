@@ -22,8 +22,9 @@ constexpr long KEPT_BYTES = 32 << 20;  // of each part of a workspace
 struct Direction {
     const float* inputs;  // (words, input_dim)
     const void *input, *recurrent, *projection;  // packed; input holds the bias; no projection: null
-    float *hidden, *cell;  // (rows, output_dim), (rows, cell_dim): the initial state, overwritten by the final one
-    float* outputs;        // (words, output_dim)
+    const float *first_hidden, *first_cell;  // (rows, output_dim), (rows, cell_dim): the initial state
+    float *last_hidden, *last_cell;          // the final one
+    float* outputs;                          // (words, output_dim)
 };
 
 struct Problem {
@@ -119,8 +120,8 @@ class Runner {
     }
 
     void run() {
-        copy_cells(d_.cell, p_.cell_dim, cells_, width_);
-        const float* previous = d_.hidden;
+        copy_cells(d_.first_cell, p_.cell_dim, cells_, width_);
+        const float* previous = d_.first_hidden;
         long word = 0, block_start = 0, block_end = 0;
         for (long step = 0; step < p_.num_steps; ++step) {
             const long rows = p_.sizes[step];
@@ -138,7 +139,7 @@ class Runner {
             previous = outputs;
             word += rows;
         }
-        copy_cells(cells_, width_, d_.cell, p_.cell_dim);
+        copy_cells(cells_, width_, d_.last_cell, p_.cell_dim);
         if (thread_ == 0) keep_last_outputs();
     }
 
@@ -231,10 +232,12 @@ class Runner {
     }
 
     void keep_last_outputs() const {
+        const long without = p_.sizes[0] * p_.output_dim;  // rows from here on have no words
+        std::memcpy(d_.last_hidden + without, d_.first_hidden + without, 4 * (p_.num_rows * p_.output_dim - without));
         const float* outputs = d_.outputs;
         for (long step = 0; step < p_.num_steps; ++step) {
             const long rows = p_.sizes[step], still = step + 1 < p_.num_steps ? p_.sizes[step + 1] : 0;
-            std::memcpy(d_.hidden + still * p_.output_dim, outputs + still * p_.output_dim,
+            std::memcpy(d_.last_hidden + still * p_.output_dim, outputs + still * p_.output_dim,
                 4 * (rows - still) * p_.output_dim);
             outputs += rows * p_.output_dim;
         }

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import ctypes
 import math
+from array import array
 from collections.abc import Sequence
 from itertools import chain
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from elmokit.engines.cpp.building import library
-from elmokit.engines.cpp.packing import Packed, choose_storage, pack, remember
+from elmokit.engines.cpp.packing import Packed, Storage, choose_storage, pack, remember
 from elmokit.engines.cpp.threads import num_threads
 from elmokit.nn.operations import Clips, LayerState, LstmpWeights, Precision, Recurrence
 
@@ -36,7 +38,10 @@ class _Direction(ctypes.Structure):
 
     _fields_ = [
         (name, ctypes.c_void_p)
-        for name in ("inputs", "input", "recurrent", "projection", "hidden", "cell", "outputs")
+        for name in (
+            "inputs", "input", "recurrent", "projection",
+            "first_hidden", "first_cell", "last_hidden", "last_cell", "outputs",
+        )
     ]  # fmt: skip
 
 
@@ -55,29 +60,25 @@ def run_in_int8(
 def _run(
     precision: Precision, recurrences: Sequence[Recurrence], batch_sizes: Sequence[int], clips: Clips
 ) -> list[tuple[Tensor, LayerState]]:
-    first = recurrences[0]
-    input_dim, output_dim = first.inputs_ND.shape[1], first.state.hidden_BP.shape[1]
-    num_rows, cell_dim = first.state.cell_BH.shape
+    input_dim, output_dim = recurrences[0].inputs_ND.shape[1], recurrences[0].state.hidden_BP.shape[1]
+    num_rows, cell_dim = recurrences[0].state.cell_BH.shape
     all_weights = [recurrence.weights for recurrence in recurrences]
     packed = remember(list(chain.from_iterable(all_weights)), precision, lambda: _pack(all_weights, precision))
-    matrices = len(packed) // len(recurrences)
     directions = (_Direction * len(recurrences))()
-    results, alive = [], []  # what the pointers point to
-    for number, (inputs_ND, _, (hidden_BP, cell_BH)) in enumerate(recurrences):
+    results, alive, sizes = [], [], array("l", batch_sizes)  # what the pointers point to
+    for number, (inputs_ND, _, state) in enumerate(recurrences):
         inputs_ND = inputs_ND.contiguous()
-        hidden_BP = hidden_BP.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-        cell_BH = cell_BH.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+        first = [part.float().contiguous() for part in state]
+        last = LayerState(*map(torch.empty_like, first))
         outputs_NP = inputs_ND.new_empty(inputs_ND.shape[0], output_dim)
-        own = [part.memory.data_ptr() for part in packed[number * matrices : (number + 1) * matrices]]
         directions[number] = (
-            inputs_ND.data_ptr(), own[0], own[1], own[2] if matrices > 2 else None,
-            hidden_BP.data_ptr(), cell_BH.data_ptr(), outputs_NP.data_ptr(),
+            inputs_ND.data_ptr(), *packed.addresses[number], *map(Tensor.data_ptr, (*first, *last, outputs_NP))
         )  # fmt: skip
-        results.append((outputs_NP, LayerState(hidden_BP, cell_BH)))
-        alive.append(inputs_ND)
+        results.append((outputs_NP, last))
+        alive += [inputs_ND, *first]
     library().elmokit_lstmp(
-        packed[0].storage, directions, len(recurrences), input_dim, cell_dim, output_dim, num_rows,
-        (ctypes.c_long * len(batch_sizes))(*batch_sizes), len(batch_sizes), BLOCK_BYTES // (16 * cell_dim),
+        packed.storage, directions, len(recurrences), input_dim, cell_dim, output_dim, num_rows,
+        sizes.buffer_info()[0], len(batch_sizes), BLOCK_BYTES // (16 * cell_dim),
         *(math.inf if bound is None else bound for bound in clips), _threads_for(recurrences, len(batch_sizes)),
     )  # fmt: skip
     return results
@@ -90,18 +91,30 @@ def _threads_for(recurrences: Sequence[Recurrence], num_steps: int) -> int:
     return max(num_threads(multiplications), min(len(recurrences), num_threads(multiplications * num_steps)))
 
 
-def _pack(directions: Sequence[LstmpWeights], precision: Precision) -> tuple[Packed, ...]:
-    """The matrices of each direction in turn; all are stored alike, because one kernel reads them."""
+class _Layer(NamedTuple):
+    """The packed weights of a layer; all are stored alike, because one kernel reads them."""
+
+    storage: Storage
+    addresses: list[tuple[int | None, ...]]  # of each direction: input, recurrent, projection
+    memory: list[Packed]
+
+
+def _pack(directions: Sequence[LstmpWeights], precision: Precision) -> _Layer:
     matrices = [
         matrix
         for weights in directions
         for matrix in (weights.input_D4H, weights.recurrent_P4H, weights.projection_HP)
         if matrix is not None
     ]
-    storage, parts = choose_storage(precision, matrices), []
+    storage, memory, addresses = choose_storage(precision, matrices), [], []
     for weights in directions:
-        parts.append(pack(weights.input_D4H, weights.bias_4H, storage=storage, groups=4))
-        parts.append(pack(weights.recurrent_P4H, storage=storage, groups=4))
+        own = [
+            pack(weights.input_D4H, weights.bias_4H, storage=storage, groups=4),
+            pack(weights.recurrent_P4H, storage=storage, groups=4),
+        ]
         if weights.projection_HP is not None:
-            parts.append(pack(weights.projection_HP, storage=storage))
-    return tuple(parts)
+            own.append(pack(weights.projection_HP, storage=storage))
+        places = [part.memory.data_ptr() for part in own]
+        addresses.append((*places, None)[:3])
+        memory += own
+    return _Layer(storage, addresses, memory)
