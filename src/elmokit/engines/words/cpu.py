@@ -3,7 +3,8 @@
 Convolutions are sums of table rows: a filter of width w becomes w tables with a row per symbol, the matmul of the
 symbol's vector with the filter at that offset. What `char_cnn.cpp` adds up is laid out and remembered here. An alphabet
 so large that the tables would pass `choice.TABLE_BYTES` is convolved by torch. Highways and the projection are matmuls
-with packed weights.
+with packed weights. A model without a word table goes through all of them in one call, because Python between kernels
+is slow: it is no longer in the caches.
 
 Shapes: N words, C columns of ids, S symbols with "no word" before them, E character width, K channels, w filter width,
 F features.
