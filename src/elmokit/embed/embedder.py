@@ -401,7 +401,7 @@ class Embedder:
         for places in self.plan_batches([len(words) for words in sentences], batch_size):
             yield places, self.read_batch(read, [sentences[place] for place in places], count_words=len)
 
-    def plan_batches(self, lengths: Sequence[int] | np.ndarray, batch_size: int | None) -> Iterator[list[int]]:
+    def plan_batches(self, lengths: Sequence[int], batch_size: int | None) -> Iterator[list[int]]:
         """Which of the sentences of these lengths run together, batch by batch."""
         if self.state == "carry":
             size, everyone = batch_size or CARRY_BATCH_SIZE, list(range(len(lengths)))

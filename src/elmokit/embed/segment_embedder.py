@@ -116,7 +116,7 @@ class SegmentEmbedder:
             num_done, lengths_R = 0, segment.lengths_R
             if self._recorder is not None:
                 lengths_R = self._recorder.round_up(lengths_R + NUM_BOUNDARIES) - NUM_BOUNDARIES
-            for rows in embedder.plan_batches(lengths_R, self._batch_size):
+            for rows in embedder.plan_batches(lengths_R.tolist(), self._batch_size):
                 embedder.read_batch(sheet.read, rows, count_words=lambda row: int(segment.lengths_R[row]))
                 num_done += int(segment.lengths_R[rows].sum())
                 report(num_done / max(1, segment.num_words))

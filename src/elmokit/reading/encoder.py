@@ -69,7 +69,7 @@ class TextEncoder:
         """The sentences one after the other, each as `<S> w1 … wn </S>`; a sentence may be without words."""
         distinct = list(dict.fromkeys(chain.from_iterable(sentences)))
         numbers = dict(zip(distinct, range(NUM_BOUNDARIES, NUM_BOUNDARIES + len(distinct)), strict=True))
-        text = []
+        text = []  # as `add_boundaries` would make it of arrays, which takes one sentence 0.05 ms longer
         for words in sentences:
             text += [BEGIN, *map(numbers.__getitem__, words), END]
         words_T = np.array(text, np.int64)
@@ -95,7 +95,7 @@ class TextEncoder:
         """Keep torch's own threads out of the way where nearly all is computed by C++ kernels with theirs, or by a GPU.
 
         Beside a GPU they would spin on the cores of the processes that split text: a job on an H200 makes 1.16 million
-        words per second without them, and 0.6 with them (LOG.md).
+        words per second without them, and 0.6 with them (benchmarks/2026-11-18-embedding-on-an-h200.md).
         """
         if torch.get_num_threads() == 1:
             return nullcontext()
