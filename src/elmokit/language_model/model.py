@@ -314,7 +314,6 @@ def find_places(word: str, words: Sequence[str]) -> list[int]:
     places = [place for place, other in enumerate(words) if other == word]
     places = places or [place for place, other in enumerate(words) if other.casefold() == word.casefold()]
     if not places:
-        raise InputError(
-            f"expected {word!r} in the sentence, found only the words: {' '.join(words)}{suggest(word, words)}"
-        )
+        found = f"only the words: {' '.join(words)}" if words else "no words"
+        raise InputError(f"expected {word!r} in the sentence, found {found}{suggest(word, words)}")
     return places
