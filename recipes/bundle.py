@@ -1,26 +1,30 @@
 """A trained model becomes a small folder to ship: rounded weights, int8 output layer, canonical state, facts, a card.
 
     python recipes/bundle.py TRAINED FOLDER [--dtype int8] [--mix results.json] [--about about.json] [--card more.md]
-                             [--words 105600] [--level]
+                             [--words 105600] [--level] [--shorten text.tok]
 
 `results.json` is what `elmo task train` wrote of a task that learned a mix at its input: it becomes the model's own mix
 (`layers="mix"`). `about.json` holds facts for the card, an object of strings; `more.md` is put at the end of it.
 --words keeps the most frequent words of the output layer; the probability of the others goes to <UNK>. --level gives
-layer 0 of an older model the origin and the length that `elmo train` gives today, and the mix stays the same sum. The
-files of a package's model then go to packages/elmokit-NAME/elmokit_NAME, beside `__init__.py`.
+layer 0 of an older model the origin and the length that `elmo train` gives today, and the mix stays the same sum;
+--shorten gives the layers above the directions that it gives them, by the first 800 sentences of a tokenised text.
+The files of a package's model then go to packages/elmokit-NAME/elmokit_NAME, beside `__init__.py`.
 """
 
 import argparse
 import json
 import math
+from itertools import islice
 from pathlib import Path
 
 import torch
 
 from elmokit import Elmo
 from elmokit.io import load, save
-from elmokit.pretrain.basis import level_words
+from elmokit.pretrain.basis import level_words, shorten_directions
 from elmokit.pretrain.rare_bytes import calm_rare_bytes
+from elmokit.pretrain.saving import SAMPLE_SENTENCES
+from elmokit.text.files import LineReader
 
 LIMIT = 95e6  # bytes of a file
 CHARACTERS = "encoder.characters.embedding"
@@ -36,10 +40,14 @@ def main():
     parser.add_argument("--card", type=Path)
     parser.add_argument("--words", type=int)
     parser.add_argument("--level", action="store_true")
+    parser.add_argument("--shorten", type=Path)
     asked = parser.parse_args()
     checkpoint = load(asked.trained, softmax=True)
     if asked.about:
         checkpoint.metadata |= json.loads(asked.about.read_text(encoding="utf-8"))
+    if asked.shorten:
+        sentences = [line.text().split() for line in islice(LineReader([asked.shorten]), SAMPLE_SENTENCES)]
+        checkpoint.tensors, checkpoint.softmax = shorten_directions(checkpoint, checkpoint.softmax, sentences)
     factor = level(checkpoint) if asked.level else 1.0
     if asked.mix:
         result = json.loads(asked.mix.read_text(encoding="utf-8"))

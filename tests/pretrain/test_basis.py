@@ -10,7 +10,7 @@ import torch
 from elmokit.config import ElmoConfig, LstmConfig, WordConfig
 from elmokit.io import Checkpoint
 from elmokit.model import CANONICAL_SENTENCES, Elmo
-from elmokit.pretrain.basis import LEAST_VARIANCE, change_basis, level_words
+from elmokit.pretrain.basis import LEAST_VARIANCE, MOST_TIMES, change_basis, level_words, shorten_directions
 
 SENTENCES = [["a", "river", "bank"], ["banks", "lend", "money", "to", "us"], ["x"]]
 
@@ -93,6 +93,38 @@ def test_a_model_whose_coordinates_are_given_is_left_alone(options):
     same_tensors, same_softmax = change_basis(elmo.config.lstm, tensors, softmax)
     assert all(torch.equal(same_tensors[name], value) for name, value in tensors.items())
     assert torch.equal(same_softmax["softmax.weight"], softmax["softmax.weight"])
+    same_tensors, _ = shorten_directions(elmo.to_checkpoint(), softmax, SENTENCES)
+    assert all(torch.equal(same_tensors[name], value) for name, value in tensors.items())
+
+
+def test_no_direction_of_the_outputs_is_much_longer_than_the_others_and_predictions_stay():
+    elmo, softmax = a_model()
+    checkpoint = elmo.to_checkpoint()
+    # Outputs that lie mostly along one direction.
+    along_P = torch.tensor([1.0, 2.0, 0.0, -1.0, 0.5, 0.0, 0.0, 3.0])
+    for name, value in checkpoint.tensors.items():
+        if name.endswith("projection_weight"):
+            value += value.norm(dim=1, keepdim=True) * along_P
+    new_tensors, new_softmax = shorten_directions(checkpoint, softmax, SENTENCES)
+    old, new = (layers_of(elmo, tensors) for tensors in (checkpoint.tensors, new_tensors))
+    torch.testing.assert_close(new[0], old[0])  # words keep their coordinates
+    for before, after in zip(halves_of(old[1:]), halves_of(new[1:]), strict=True):
+        torch.testing.assert_close(logits_of(after, new_softmax), logits_of(before, softmax), rtol=1e-4, atol=1e-4)
+    old_P, new_P = (
+        torch.linalg.eigvalsh(each.T @ each) for each in (halves_of(x[1:]).flatten(0, 1) for x in (old, new))
+    )
+    assert old_P[-1] > 0.9 * old_P.sum()
+    assert float(new_P[-1]) == pytest.approx(MOST_TIMES / len(along_P) * float(old_P.sum()), rel=1e-4)
+    torch.testing.assert_close(new_P[:-1], old_P[:-1], rtol=1e-3, atol=1e-6)  # and the others stay
+
+
+def test_directions_of_equal_length_are_left_alone(monkeypatch):
+    elmo, softmax = a_model()
+    monkeypatch.setattr("elmokit.pretrain.basis.MOST_TIMES", 8.0)  # of eight directions: none can have more
+    tensors, same_softmax = shorten_directions(elmo.to_checkpoint(), softmax, SENTENCES)
+    for name, value in elmo.to_checkpoint().tensors.items():
+        torch.testing.assert_close(tensors[name], value)
+    torch.testing.assert_close(same_softmax["softmax.weight"], softmax["softmax.weight"])
 
 
 def test_words_are_levelled_and_nothing_above_them_changes():

@@ -6,12 +6,16 @@ models training ends with is chance. We take the one whose rows S⁻¹ w have th
 dot product of two vectors h S is then that of their logits over the vocabulary (less each one's mean), so two words are
 near when the model expects the same around them.
 
+Much of what a model expects says nothing about the word at hand: whether a comma comes next, or the sentence ends. It
+fills a few directions with vectors so long that a cosine sees little else. We shorten these directions, too, which
+tells senses apart better (LOG.md, 2026-11-18).
+
 Layer 0, the words themselves, is seen by the first LSTMs alone, through a linear map: its origin and its unit are free
 in the same way. Training leaves all words around a point far from zero, and at a length of its own, so that any two
 words look alike and the average of layers is mostly layer 0. We put the origin amid the frequent words, and give them
 the length that the layers above have.
 
-Shapes: V words of the output layer, N words, P width of an LSTM's outputs, L layers, D = 2P.
+Shapes: V words of the output layer, N words, P width of an LSTM's outputs, L layers.
 """
 
 from __future__ import annotations
@@ -29,11 +33,16 @@ if TYPE_CHECKING:
     from elmokit.config import LstmConfig
     from elmokit.io import Checkpoint
 
-__all__ = ["change_basis", "level_words"]
+__all__ = ["change_basis", "level_words", "shorten_directions"]
 
 # No variance counts as less than this fraction of the average: with fewer words than coordinates, some directions have
 # none.
 LEAST_VARIANCE = 1e-2
+# A direction of the outputs is shortened if it holds more than this fraction of their squared lengths, and more than
+# so many times what it would hold if all directions were alike.
+MOST_ENERGY, MOST_TIMES = 0.02, 2.0
+WORDS_OF_A_SENTENCE = 100  # that are read of a longer one
+SENTENCES_AT_ONCE = 32
 FREQUENT_WORDS = 10_000  # among whose vectors layer 0 has its origin
 
 
@@ -50,13 +59,58 @@ def change_basis(
         tensors: weights by name, of which those of the LSTMs change.
         softmax: the output layer's, by name.
     """
-    tensors, softmax = dict(tensors), dict(softmax)
-    if config.projection_clip is not None or not config.has_projection or "softmax.weight" not in softmax:
-        return tensors, softmax
-    weight_VP = softmax["softmax.weight"].double()
-    variance_P, axes_PP = torch.linalg.eigh(torch.cov(weight_VP.T, correction=0))
+    if not _can_choose(config, softmax):
+        return dict(tensors), dict(softmax)
+    variance_P, axes_PP = torch.linalg.eigh(torch.cov(softmax["softmax.weight"].double().T, correction=0))
     average = variance_P.mean()
     scale_P = (variance_P / average).clamp_min(LEAST_VARIANCE).sqrt() if average > 0 else torch.ones_like(variance_P)
+    return _scale_directions(config, tensors, softmax, axes_PP, scale_P)
+
+
+@torch.no_grad()
+def shorten_directions(
+    checkpoint: Checkpoint, softmax: Mapping[str, Tensor], sentences: Sequence[Sequence[str]]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The same language model with no direction of its outputs much longer than the others.
+
+    All that it predicts stays, up to rounding. Models whose coordinates cannot be chosen (`change_basis`) are given
+    back unchanged.
+
+    Arguments:
+        checkpoint: the model, in the coordinates of its output layer.
+        softmax: the output layer's weights, by name.
+        sentences: text of the kind that it was trained on, a few hundred sentences.
+    """
+    config = checkpoint.config.lstm
+    if not _can_choose(config, softmax) or not any(sentences):
+        return dict(checkpoint.tensors), dict(softmax)
+    elmo = Elmo.from_checkpoint(checkpoint).eval()
+    sentences = sorted((words[:WORDS_OF_A_SENTENCE] for words in sentences if words), key=len)
+    moment_PP = torch.zeros(config.projection_dim, config.projection_dim, dtype=torch.double)
+    for start in range(0, len(sentences), SENTENCES_AT_ONCE):
+        output = elmo(elmo.word_ids(sentences[start : start + SENTENCES_AT_ONCE]))
+        # The output layer serves both directions, and residuals tie the layers, so all have the same coordinates.
+        outputs_NP = torch.cat(output.layers[1:, output.mask].double().flatten(0, 1).chunk(2, dim=1))
+        moment_PP += outputs_NP.T @ outputs_NP
+    energy_P, axes_PP = torch.linalg.eigh(moment_PP)
+    most = energy_P.sum() * max(MOST_ENERGY, MOST_TIMES / len(energy_P))
+    scale_P = (most / energy_P.clamp_min(torch.finfo(torch.double).tiny)).clamp_max(1).sqrt()
+    return _scale_directions(config, checkpoint.tensors, softmax, axes_PP, scale_P)
+
+
+def _can_choose(config: LstmConfig, softmax: Mapping[str, Tensor]) -> bool:
+    return config.projection_clip is None and config.has_projection and "softmax.weight" in softmax
+
+
+def _scale_directions(
+    config: LstmConfig,
+    tensors: Mapping[str, Tensor],
+    softmax: Mapping[str, Tensor],
+    axes_PP: Tensor,
+    scale_P: Tensor,
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The same language model with the outputs of all LSTMs scaled along these axes (columns)."""
+    tensors, softmax = dict(tensors), dict(softmax)
     there_PP, back_PP = axes_PP * scale_P @ axes_PP.T, axes_PP / scale_P @ axes_PP.T
 
     def change(name: str, left_PP: Tensor | None = None, right_PP: Tensor | None = None) -> None:
@@ -71,7 +125,7 @@ def change_basis(
             change(layer + "recurrent_weight", left_PP=back_PP)
             if number > 0:  # the first layer reads words, which keep their coordinates
                 change(layer + "input_weight", left_PP=back_PP)
-    softmax["softmax.weight"] = (weight_VP @ back_PP).float()
+    softmax["softmax.weight"] = (softmax["softmax.weight"].double() @ back_PP).float()
     return tensors, softmax
 
 

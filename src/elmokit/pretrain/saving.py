@@ -6,7 +6,7 @@ killed run leaves the one before it whole; the last two are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +21,8 @@ from elmokit.io.atomic import explain_failure, replace_file, sweep_partial
 from elmokit.io.inside import check_entries
 from elmokit.io.torch_files import read_torch
 from elmokit.model import Elmo
-from elmokit.pretrain.basis import change_basis, level_words
-from elmokit.pretrain.corpus.encoded import UNKNOWN
+from elmokit.pretrain.basis import change_basis, level_words, shorten_directions
+from elmokit.pretrain.corpus.encoded import UNKNOWN, EncodedCorpus
 from elmokit.pretrain.journal import GuardState, MeterState
 from elmokit.pretrain.network import LanguageModelNetwork
 from elmokit.pretrain.rare_bytes import calm_rare_bytes
@@ -32,6 +32,7 @@ __all__ = ["Checkpoints", "TrainingState", "save_model"]
 
 KEPT = 2
 CHARACTERS = "encoder.characters.embedding"
+SAMPLE_SENTENCES = 800  # of the training text, over which the directions of the outputs are measured
 ADVICE = "remove the file to continue from the checkpoint before it"
 
 
@@ -115,10 +116,11 @@ def save_model(
     folder: Path,
     network: LanguageModelNetwork,
     scheme_parts: Mapping[str, Any],
-    vocabulary: Sequence[str],
+    corpus: EncodedCorpus,
     facts: Mapping[str, str],
 ) -> None:
     """Write the trained network as a native model folder: weights, canonical state, output layer, vocabulary, card."""
+    vocabulary = corpus.vocabulary
     states = network.body.state_dict(), network.softmax.state_dict(prefix="softmax.")
     body, output = ({name: value.detach().float().cpu() for name, value in state.items()} for state in states)
     tensors, softmax = change_basis(network.config.lstm, body, output)
@@ -126,6 +128,8 @@ def save_model(
     if characters is not None and characters.scheme == "bytes":
         tensors[CHARACTERS] = calm_rare_bytes(tensors[CHARACTERS], vocabulary)
     checkpoint = io.Checkpoint(network.config, tensors, metadata=dict(facts), **scheme_parts)
+    numbers = range(0, corpus.num_sentences, -(-corpus.num_sentences // SAMPLE_SENTENCES))
+    checkpoint.tensors, softmax = shorten_directions(checkpoint, softmax, [corpus.sentence(each) for each in numbers])
     checkpoint.tensors = tensors = level_words(checkpoint, vocabulary[UNKNOWN + 1 :])
     state = Elmo.from_checkpoint(checkpoint).canonical_state
     tensors["canonical.hidden"], tensors["canonical.cell"] = state.hidden[:, :, 0], state.cell[:, :, 0]

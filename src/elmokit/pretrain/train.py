@@ -180,7 +180,7 @@ def _run(
         reason = str(problem).split(".")[0]
         raise TrainingError(f"{reason}: start anew with a smaller --tokens-per-batch or model") from problem
     if is_finished and place.is_first:
-        save_model(model_folder, training.network, training.scheme_parts, corpus.vocabulary, training.facts())
+        save_model(model_folder, training.network, training.scheme_parts, corpus, training.facts())
     place.wait()
     return is_finished
 
