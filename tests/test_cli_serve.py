@@ -22,9 +22,12 @@ import torch
 import uvicorn
 from uvicorn.server import ServerState
 
-from elmokit import Elmo, ElmoConfig
+from elmokit import Elmo, ElmoConfig, io
 from elmokit.cli import main
+from elmokit.commands.serve import _name_each
+from elmokit.errors import CheckpointError
 from elmokit.serve.connections import make_protocol
+from elmokit.serve.models import open_model
 from elmokit.serve.settings import Limits
 
 
@@ -40,6 +43,32 @@ from elmokit.serve.settings import Limits
 def test_mistakes_are_told_in_the_words_of_the_command(arguments, message, capsys):
     assert main(["serve", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_path_with_an_equals_sign_is_a_path(tmp_path):
+    (tmp_path / "lr=3").mkdir()
+    path = str(tmp_path / "lr=3")
+    assert _name_each((path, f"mine={path}"), "--model") == {"lr=3": path, "mine": path}
+
+
+def test_a_served_model_has_its_weights_once_and_says_what_is_damaged(tmp_path):
+    torch.manual_seed(1)
+    softmax = {"softmax.weight": torch.randn(4, 64), "softmax.bias": torch.zeros(4)}
+    checkpoint = Elmo.random(ElmoConfig.tiny()).to_checkpoint()
+    io.save(checkpoint, tmp_path / "plain")
+    checkpoint.softmax, checkpoint.output_words = softmax, ["<S>", "</S>", "<UNK>", "a"]
+    io.save(checkpoint, tmp_path / "whole")
+    models = [open_model(name, str(tmp_path / name), Limits(), device="cpu") for name in ("whole", "plain")]
+    assert models[0].language_model.elmo is models[0].embedder.elmo
+    assert models[1].language_model is None
+    in_int8 = open_model("int8", str(tmp_path / "whole"), Limits(), precision="int8")
+    assert in_int8.language_model.elmo.precision == "float32"
+    for model in (*models, in_int8):
+        model.batcher.close()
+    file = tmp_path / "whole" / "softmax.safetensors"
+    file.write_bytes(file.read_bytes()[:-8])
+    with pytest.raises(CheckpointError, match="softmax.safetensors"):
+        open_model("whole", str(tmp_path / "whole"), Limits(), device="cpu")
 
 
 def test_a_port_that_is_taken_is_told_before_models_are_loaded(capsys):

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import socket
+import threading
 
 import pytest
 import uvicorn
@@ -16,7 +17,7 @@ from elmokit.serve.guard import Guard
 from elmokit.serve.metrics import Metrics
 from elmokit.serve.settings import Limits
 
-KINDS = {"Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty"}
+KINDS = {"Unhealthy", "Backend", "Overloaded", "Validation", "Empty"}
 
 
 def check_refusal(answer, status):
@@ -25,6 +26,31 @@ def check_refusal(answer, status):
     assert set(told) == {"error", "error_type"} and told["error_type"] in KINDS
     assert told["error"] and "\n" not in told["error"] and "Traceback" not in told["error"]
     return told
+
+
+def test_a_comparison_whose_answer_would_be_many_times_its_question_is_refused(serve):
+    client = serve()
+    told = check_refusal(client.post("/compare", json={"word": "a", "texts": "a " * 501}), 413)
+    assert "stands 501 times in the texts: expected at most 500" in told["error"]
+    assert len(client.post("/compare", json={"word": "a", "texts": "a " * 30}).json()["uses"]) == 30
+
+
+@pytest.mark.parametrize(
+    "path", ["/embed", "/embed_all", "/tokenize", "/layers", "/compare", "/predict", "/substitutes"]
+)
+def test_a_long_text_is_split_in_a_thread_so_that_others_are_answered_meanwhile(serve, path):
+    client, threads = serve(), set()
+    model = client.shelf.find_model(None)
+    segmenter = model.embedder.segmenter
+
+    def split(text):
+        threads.add(threading.current_thread().name)
+        return segmenter(text)
+
+    model.embedder.segmenter = split
+    text = "bank " * 6_000  # more words than a text may have, which is seen only once it is split
+    client.post(path, json={"inputs": text, "texts": text, "text": text, "word": "bank"})
+    assert threads and all(name.startswith("asyncio_") for name in threads)
 
 
 def test_too_much_of_anything_is_refused(serve):

@@ -102,10 +102,11 @@ class Serve(Computation):
                 )
                 for name, source in sources.items()
             }
-            opened = {name: open_task(name, folder, models) for name, folder in tasks.items()}
+            opened = {name: open_task(name, folder, models, device=self.device) for name, folder in tasks.items()}
             hosts = LOOPBACK if self.host in LOOPBACK else None
             app = build_app(Shelf(models, opened, limits), metrics, token=token, hosts=hosts)
-            self.advise(f"{', '.join(models)} at http://{self.host}:{self.port} (Ctrl-C ends)")
+            host = f"[{self.host}]" if ":" in self.host else self.host
+            self.advise(f"{', '.join(models)} at http://{host}:{self.port} (Ctrl-C ends)")
             run_server(app, door)
 
 
@@ -130,7 +131,7 @@ def _name_each(given: tuple[str, ...], option: str) -> dict[str, str]:
     named: dict[str, str] = {}
     for text in given:
         name, equals, source = text.partition("=")
-        if not equals:
+        if not equals or Path(text).exists():  # a path may have such a sign, too
             name, source = Path(text).name.removesuffix(".zip") or text, text
         if not name or not source:
             raise InputError(f"{option} {text!r}: expected a source, or NAME=SOURCE")

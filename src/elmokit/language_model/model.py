@@ -92,22 +92,44 @@ class LanguageModel:
     ) -> LanguageModel:
         """The language model of a source: a model's name, a folder, a `.zip` or a hub id; on a GPU if there is one."""
         checkpoint = io.load(source, softmax=True)
+        try:
+            return cls.from_checkpoint(checkpoint, device=find_device(device), segmenter=segmenter)
+        except CheckpointError as problem:
+            raise CheckpointError(f"{source}: {problem}") from problem
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        checkpoint: io.Checkpoint,
+        *,
+        elmo: Elmo | None = None,
+        device: str | torch.device | None = None,
+        segmenter: Segmenter | None = None,
+    ) -> LanguageModel:
+        """The language model of what was read from files.
+
+        Arguments:
+            checkpoint: loaded with its output layer.
+            elmo: the network that was built of it, for whoever uses that, too; built anew if not given.
+            device: where to compute; where the network already is if not given.
+            segmenter: splits strings.
+        """
         if checkpoint.softmax is None:
             raise CheckpointError(
-                f"{source}: this model comes without its output layer, and only that can predict words: "
+                "this model comes without its output layer, and only that can predict words: "
                 "put softmax.safetensors and vocab.txt (AllenNLP: the softmax .hdf5 and the vocabulary) beside it, "
                 "or take a model that was saved with them"
             )
         if checkpoint.output_words is None:
             raise CheckpointError(
-                f"{source}: the output layer has {io.num_output_words(checkpoint.softmax):,} rows and no list says "
+                f"the output layer has {io.num_output_words(checkpoint.softmax):,} rows and no list says "
                 "which words they are: put vocab.txt, one word per line, beside it"
             )
         softmax = OutputLayer.from_weights(
             {n.removeprefix("softmax."): value for n, value in checkpoint.softmax.items()}
         )
-        elmo = Elmo.from_checkpoint(checkpoint)
-        return cls(elmo, softmax, checkpoint.output_words, device=find_device(device), segmenter=segmenter)
+        elmo = Elmo.from_checkpoint(checkpoint) if elmo is None else elmo
+        return cls(elmo, softmax, checkpoint.output_words, device=device, segmenter=segmenter)
 
     def __repr__(self) -> str:
         return f"LanguageModel(dim={self.elmo.config.dim}, words={len(self.output_words)}, device={str(self.device)!r})"

@@ -6,13 +6,12 @@ from typing import Literal
 
 __all__ = ["ErrorType", "RequestError"]
 
-ErrorType = Literal["Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty"]
+ErrorType = Literal["Unhealthy", "Backend", "Overloaded", "Validation", "Empty"]
 STATUS: dict[ErrorType, int] = {
     "Unhealthy": 503,
     "Backend": 424,
     "Overloaded": 429,
     "Validation": 422,
-    "Tokenizer": 422,
     "Empty": 422,
 }
 

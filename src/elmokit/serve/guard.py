@@ -75,7 +75,7 @@ class Guard:
         self.num_running += 1
         try:
             self._check(scope)
-            await self.app(scope, self._bound_body(scope, receive), send_with_headers)
+            await self.app(scope, self._bound_body(receive), send_with_headers)
         except RequestError as problem:
             if not status:
                 await _refuse(problem, send_with_headers)
@@ -103,7 +103,7 @@ class Guard:
         if length.isdigit() and int(length[:20]) > self.limits.request_bytes:
             raise self._too_large()
 
-    def _bound_body(self, scope: Scope, receive: Receive) -> Receive:
+    def _bound_body(self, receive: Receive) -> Receive:
         """The same messages, while they are neither too many nor too late."""
         deadline, num_bytes, is_whole = time.monotonic() + self.limits.body_seconds, 0, False
 

@@ -22,8 +22,8 @@ def make_language_router(shelf: Shelf) -> APIRouter:
     async def predict(asked: PredictRequest) -> dict[str, Any]:
         """The likeliest words after a text and before it, and how probable each of its own words was."""
         model = shelf.find_model(asked.model)
-        words = [word.text for word in model.split_texts([asked.text])[0]]
         language_model = _need_predictions(model)
+        words = [word.text for word in (await model.split_texts([asked.text]))[0]]
 
         def ask() -> dict[str, Any]:
             score = language_model.score(words)
@@ -43,8 +43,8 @@ def make_language_router(shelf: Shelf) -> APIRouter:
     async def substitutes(asked: SubstitutesRequest) -> dict[str, Any]:
         """Words that could stand in the place of one."""
         model = shelf.find_model(asked.model)
-        words = [word.text for word in model.split_texts([asked.text])[0]]
         language_model = _need_predictions(model)
+        words = [word.text for word in (await model.split_texts([asked.text]))[0]]
         options = {"top": asked.top, "occurrence": asked.occurrence}
         found = await model.batcher.run(
             lambda: language_model.substitutes(words, asked.word, **options), len(words) + 1
@@ -56,7 +56,7 @@ def make_language_router(shelf: Shelf) -> APIRouter:
         """What a task model says of each text: names, classes, roles."""
         task, texts = shelf.find_task(asked.task), shelf.check_texts(asked.texts)
         model = shelf.find_model(None)
-        model.split_texts(texts)  # refuses too many words
+        await model.split_texts(texts)  # refuses too many words
         if len(task.model.texts) != 1:
             raise RequestError(f"the task {task.task} takes {len(task.model.texts)} texts together: not offered here")
 

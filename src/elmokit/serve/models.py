@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from elmokit import io
+from elmokit.devices import find_device
 from elmokit.embed.embedder import Embedder
-from elmokit.errors import CheckpointError
+from elmokit.engines.precision import check_precision
 from elmokit.language_model.model import LanguageModel
+from elmokit.model import Elmo
 from elmokit.serve.batching import Batcher
 from elmokit.serve.errors import RequestError
 from elmokit.serve.settings import Limits
@@ -21,6 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["ServedModel", "ServedTask", "Shelf", "open_model", "open_task"]
 
 
+T = TypeVar("T")
+LARGE = 20_000  # characters: shorter texts are split in less time than it takes to hand them to a thread
+
+
 @dataclass(frozen=True, eq=False)
 class ServedModel:
     """One model, by the name that clients call it.
@@ -28,7 +36,7 @@ class ServedModel:
     Arguments:
         name: what clients ask for.
         embedder: the model.
-        language_model: the same with its output layer; `None` for a model that has none.
+        language_model: the same weights with their output layer; `None` for a model that has none.
         batcher: the thread in which both compute.
         limits: what a request may bring.
     """
@@ -39,16 +47,22 @@ class ServedModel:
     batcher: Batcher
     limits: Limits
 
-    def split_texts(self, texts: Sequence[str], *, truncate: bool = False) -> list[list[Word]]:
+    async def split_texts(self, texts: Sequence[str], *, truncate: bool = False) -> list[list[Word]]:
         """The words of each text, which is ONE sentence here; a text or a request with too many is refused, or cut."""
+        return await _run_beside(lambda: self._split_texts(texts, truncate), texts)
+
+    async def split_sentences(self, texts: Sequence[str]) -> list[list[list[Word]]]:
+        """The words of each sentence of each text."""
+        return await _run_beside(lambda: self._split_sentences(texts), texts)
+
+    def _split_texts(self, texts: Sequence[str], truncate: bool) -> list[list[Word]]:
         found = [[word for sentence in self.embedder.segmenter(text) for word in sentence] for text in texts]
         if truncate:
             found = [words[: self.limits.text_words] for words in found]
         self._check_sizes([len(words) for words in found])
         return found
 
-    def split_sentences(self, texts: Sequence[str]) -> list[list[list[Word]]]:
-        """The words of each sentence of each text."""
+    def _split_sentences(self, texts: Sequence[str]) -> list[list[list[Word]]]:
         found = [[sentence for sentence in self.embedder.segmenter(text) if sentence] for text in texts]
         self._check_sizes([sum(map(len, sentences)) for sentences in found])
         return found
@@ -68,7 +82,7 @@ class ServedModel:
 
 @dataclass(frozen=True, eq=False)
 class ServedTask:
-    """A trained task model, by the name that clients call it, and a thread of its own."""
+    """A trained task model, by the name that clients call it, and the thread in which it computes."""
 
     name: str
     task: str
@@ -134,17 +148,25 @@ def open_model(
     observe: Callable[[int, int], None] = lambda sentences, words: None,
 ) -> ServedModel:
     """Load a model and start its thread."""
-    embedder = Embedder.from_pretrained(source, device=device, precision=precision)
-    try:
-        language_model = LanguageModel.from_pretrained(source, device=device)
-    except CheckpointError:
-        language_model = None  # vectors need no output layer
+    place = find_device("cpu" if device is None and precision == "int8" else device)
+    check_precision(precision, place)  # before a model is loaded in vain
+    checkpoint = io.load(source, softmax=True)
+    embedder = Embedder(Elmo.from_checkpoint(checkpoint), device=place, precision=precision)
+    language_model = None  # vectors need no output layer
+    if checkpoint.softmax is not None and checkpoint.output_words is not None:
+        elmo = embedder.elmo if precision == "float32" else Elmo.from_checkpoint(checkpoint)
+        language_model = LanguageModel.from_checkpoint(checkpoint, elmo=elmo, device=place)
     return ServedModel(name, embedder, language_model, Batcher(embedder, limits, observe), limits)
 
 
-def open_task(name: str, folder: str, models: Mapping[str, ServedModel]) -> ServedTask:
+def open_task(name: str, folder: str, models: Mapping[str, ServedModel], *, device: str | None = None) -> ServedTask:
     """Load a task model; it computes in the thread of the first model, beside whom it would only fight for cores."""
     from elmokit.tasks.base import load_task
 
-    model = load_task(folder)
+    model = load_task(folder, device=device)
     return ServedTask(name, type(model).__name__, model, next(iter(models.values())).batcher)
+
+
+async def _run_beside(split: Callable[[], T], texts: Sequence[str]) -> T:
+    """Split long texts in a thread, so that other requests are answered meanwhile."""
+    return split() if sum(map(len, texts)) < LARGE else await asyncio.to_thread(split)

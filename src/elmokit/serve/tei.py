@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,7 @@ from elmokit.serve.schemas import EmbedAllRequest, EmbedRequest, TokenizeRequest
 from elmokit.text.segmenters import Word
 from elmokit.version import find_version
 
-__all__ = ["embed_words", "make_tei_router", "split_in_thread"]
-
-LARGE = 20_000  # characters: shorter texts are split in less time than it takes to hand them to a thread
+__all__ = ["embed_words", "make_tei_router"]
 
 
 def make_tei_router(shelf: Shelf, metrics: Metrics) -> APIRouter:
@@ -48,7 +45,7 @@ def make_tei_router(shelf: Shelf, metrics: Metrics) -> APIRouter:
     @router.post("/tokenize")
     async def tokenize(asked: TokenizeRequest) -> list[list[dict[str, Any]]]:
         """The words of each text, and where they stand."""
-        words = await split_in_thread(shelf.find_model(asked.model), shelf.check_texts(asked.inputs))
+        words = await shelf.find_model(asked.model).split_texts(shelf.check_texts(asked.inputs))
         return [
             [
                 {"id": place, "text": word.text, "special": False, "start": word.start, "stop": word.end}
@@ -96,15 +93,8 @@ async def embed_words(
     if layers == "all":
         raise RequestError('asked for layers="all": POST /layers gives all of them')
     chosen = check_layers(layers, model.embedder.num_layers)
-    words = await split_in_thread(model, texts, truncate=truncate)
+    words = await model.split_texts(texts, truncate=truncate)
     return words, await model.batcher.embed([[word.text for word in each] for each in words], chosen)
-
-
-async def split_in_thread(model: ServedModel, texts: list[str], *, truncate: bool = False) -> list[list[Word]]:
-    """The words of each text; long texts are split beside the other requests."""
-    if sum(map(len, texts)) < LARGE:
-        return model.split_texts(texts, truncate=truncate)
-    return await asyncio.to_thread(model.split_texts, texts, truncate=truncate)
 
 
 def _describe(model: ServedModel) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from elmokit.text.segmenters import Word
 
 __all__ = ["make_word_router"]
 
+MOST_USES = 500  # that are compared with each other: the answer has the square of so many numbers, several times
+
 
 def make_word_router(shelf: Shelf) -> APIRouter:
     """`/layers`, `/compare` and `/inside`."""
@@ -31,7 +33,7 @@ def make_word_router(shelf: Shelf) -> APIRouter:
         In JSON the layers of a text are (layers, words, dim) numbers: little-endian float32 in base64, or lists.
         """
         model, texts = shelf.find_model(asked.model), shelf.check_texts(asked.texts)
-        found = model.split_sentences(texts)
+        found = await model.split_sentences(texts)
         vectors = await _embed_sentences(model, found)
         if ARROW in request.headers.get("accept", ""):
             words = [[word.text for sentence in sentences for word in sentence] for sentences in found]
@@ -51,13 +53,20 @@ def make_word_router(shelf: Shelf) -> APIRouter:
     async def compare(asked: CompareRequest) -> Response:
         """Every use of a word in the sentences of the texts, how alike they are in each layer, and their vectors."""
         model, texts = shelf.find_model(asked.model), shelf.check_texts(asked.texts)
-        found = [(number, each) for number, text in enumerate(model.split_sentences(texts)) for each in text]
+        split = await model.split_sentences(texts)
+        found = [(number, each) for number, text in enumerate(split) for each in text]
         sentences = [[word.text for word in words] for _, words in found]
         segment = model.embedder.segmenter
         spellings = [[word.text for each in segment(part) for word in each] for part in asked.word.split("|")]
         uses = find_uses(spellings, sentences)
         if not uses:
             raise RequestError(f"expected {asked.word!r} in the texts: no sentence has it as a word", "Empty")
+        if len(uses) > MOST_USES:
+            raise RequestError(
+                f"{asked.word!r} stands {len(uses):,} times in the texts: expected at most {MOST_USES}; send fewer "
+                "texts, or ask /layers for the vectors and compare them yourself",
+                status=413,
+            )
         numbers = sorted({use.sentence for use in uses})
         vectors = await model.batcher.embed([sentences[number] for number in numbers], "all")
         by_sentence = dict(zip(numbers, vectors, strict=True))
