@@ -13,7 +13,7 @@
 
 Each message says what was expected, what came, and what to do. All but `OutputError`, `TrainingError`
 and `MissingExtra` are also `ValueError`s, so code that never heard of elmokit still catches them. A message about an
-unknown name ends with the known one that `suggest` finds nearest.
+unknown name ends with the known one that `suggest` finds nearest; one about a wrong value has `describe` say what came.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ __all__ = [
     "MissingExtra",
     "OutputError",
     "TrainingError",
+    "describe",
     "suggest",
 ]
 
@@ -74,6 +75,16 @@ class EngineError(ElmoError, ValueError):
 
 class MissingExtra(ElmoError, ImportError):
     """A framework that is not installed; the message holds the command that installs it."""
+
+
+def describe(thing: object) -> str:
+    """What came, for an error message.
+
+    Example:
+        >>> describe(7), describe(b"bank"), describe(None)
+        ('int 7', "bytes b'bank'", 'None')
+    """
+    return "None" if thing is None else f"{type(thing).__name__} {thing!r:.40}"
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

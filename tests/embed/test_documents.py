@@ -75,7 +75,7 @@ def test_texts_may_be_any_iterable_and_progress_is_shown(elmo, capsys):
 
 
 @pytest.mark.parametrize(
-    ("texts", "message"), [(None, "found None"), ({"a": 1}, "pass its values"), ([7], "text 0 is a int")]
+    ("texts", "message"), [(None, "found None"), ({"a": 1}, "pass its values"), ([7], "text 0: .* found int 7")]
 )
 def test_what_is_no_text_is_refused(elmo, texts, message):
     with pytest.raises(InputError, match=message):

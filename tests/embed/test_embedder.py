@@ -1,5 +1,6 @@
 import copy
 import gc
+import re
 import resource
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
 import torch
 from hypothesis import given, settings
@@ -155,9 +157,9 @@ def test_a_single_string_is_one_sentence(elmo):
 @pytest.mark.parametrize(
     ("sentences", "message"),
     [
-        ([["a"], 7], "sentence 1 is a int"),
-        ([None], "sentence 0 is a NoneType"),
-        ([b"bytes"], "sentence 0 is a bytes"),
+        ([["a"], 7], "sentence 1: .* found int 7"),
+        ([None], "sentence 0: .* found None"),
+        ([b"bytes"], "sentence 0: .* found bytes"),
         ([["a", 3]], "sentence 0 has the word 3 of type int: expected strings"),
         ([["a", None]], "of type NoneType"),
         (None, "expected a sentence or a list of sentences, found None: a sentence is a string or a list of words"),
@@ -169,6 +171,32 @@ def test_a_single_string_is_one_sentence(elmo):
 def test_what_is_no_sentence_is_refused(elmo, sentences, message):
     with pytest.raises(InputError, match=message):
         Embedder(elmo).embed(sentences)
+
+
+class Frame:
+    """What a DataFrame of pandas is to code that does not know it."""
+
+    columns, shape = ("text", "label"), (3, 2)
+
+    def __iter__(self):
+        return iter(self.columns)
+
+
+@pytest.mark.parametrize(
+    "table", [Frame(), np.array([["a", "b"]] * 3), pyarrow.table({"text": ["a", "b", "c"], "label": [1, 2, 3]})]
+)
+def test_a_table_is_refused(elmo, table):
+    shape = re.escape(str(tuple(table.shape)))
+    for call in (Embedder(elmo).embed, Embedder(elmo).encode):
+        with pytest.raises(InputError, match=rf'found a table of shape {shape}: choose a column, e.g. table\["text"\]'):
+            call(table)
+
+
+def test_a_column_of_texts_or_of_words_is_taken(elmo):
+    embedder, words = Embedder(elmo), np.empty(2, object)
+    words[:] = [np.array(["a", "b"]), np.array(["c"], object)]  # as pandas gives a column of lists
+    assert_close(embedder.embed(words), embedder.embed([["a", "b"], ["c"]]))
+    assert_close(embedder.embed(np.array(["a b", "c"])), embedder.embed(["a b", "c"]))
 
 
 def test_wrong_choices_are_refused(elmo):

@@ -72,7 +72,7 @@ def test_bad_input_is_named(embedder):
         make_word_table(embedder, "bank")
     with pytest.raises(InputError, match="one vector per word"):
         make_usage_table(embedder, SENTENCES, layers="all")
-    with pytest.raises(InputError, match="sentence 0 is a int"):
+    with pytest.raises(InputError, match="sentence 0: .* found int"):
         make_usage_table(embedder, [3])
 
 

@@ -47,10 +47,26 @@ def test_strings_are_split_and_lists_are_checked():
     ]
     assert split_sentence(["not split.", ""], segmenter, name="it") == ["not split.", ""]
     assert split_sentence([3, np.int64(4), "5"], segmenter, name="it", takes_rows=True) == [3, 4, "5"]
-    with pytest.raises(InputError, match="line 7 is a dict: expected a string or a list of words"):
+    with pytest.raises(InputError, match="line 7: expected a string or a list of words, found dict {}"):
         split_sentence({}, segmenter, name="line 7")
     with pytest.raises(InputError, match="it has the word 3 of type int: expected strings"):
         split_sentence([3], segmenter, name="it")
+
+
+@pytest.mark.parametrize("dtype", [object, str])
+def test_an_array_of_words_is_a_list_of_words(dtype):
+    words = split_sentence(np.array(["not split.", "here"], dtype), RuleSegmenter(), name="it")
+    assert words == ["not split.", "here"] and [type(word) for word in words] == [str, str]
+    with pytest.raises(InputError, match="it has the word 3.0 of type float: expected strings"):
+        split_sentence(np.array([3.0]), RuleSegmenter(), name="it")
+    with pytest.raises(InputError, match="it: expected a string or a list of words, found ndarray array"):
+        split_sentence(np.array([["a", "b"]]), RuleSegmenter(), name="it")
+
+
+def test_the_missing_value_of_a_table_is_called_so():
+    for missing in (float("nan"), np.float64("nan")):
+        with pytest.raises(InputError, match=r"row 2: .* found a missing value \(NaN\): drop it first"):
+            split_sentence(missing, RuleSegmenter(), name="row 2")
 
 
 def test_text_in_a_script_the_model_has_not_learned_is_said_once(caplog):

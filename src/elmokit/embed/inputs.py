@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from torch import Tensor
 
-from elmokit.errors import InputError
+from elmokit.errors import InputError, describe
 
 __all__ = ["Vectors", "check_sentences", "check_tokenised", "describe", "find_vectors"]
 
@@ -25,6 +25,12 @@ def check_sentences(sentences: object) -> None:
         raise InputError(
             f"expected a sentence or a list of sentences, found {describe(sentences)}: pass its values, "
             "list(sentences.values())"
+        )
+    shape = getattr(sentences, "shape", ())
+    if hasattr(sentences, "columns") or len(shape) > 1:  # iterating over a DataFrame gives the names of its columns
+        raise InputError(
+            f"expected a sentence or a list of sentences, found a table of shape {tuple(shape)}: choose a column, "
+            'e.g. table["text"]'
         )
     try:
         iter(sentences)  # type: ignore[call-overload]
@@ -51,8 +57,3 @@ def find_vectors(given: object) -> np.ndarray | None:
     if isinstance(given, Tensor):
         given = given.detach().float().cpu().numpy()
     return given if isinstance(given, np.ndarray) and given.dtype.kind in "fiu" else None
-
-
-def describe(thing: object) -> str:
-    """What came, for an error message."""
-    return "None" if thing is None else f"{type(thing).__name__} {thing!r:.40}"

@@ -9,6 +9,7 @@ Shapes: B sentences, U distinct words, C columns of ids, P width of a direction.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from elmokit.devices import move_to_device
 from elmokit.engines import torch_alone
-from elmokit.errors import InputError
+from elmokit.errors import InputError, describe
 from elmokit.model import Elmo
 from elmokit.nn.packing import NUM_BOUNDARIES, BoundedText
 from elmokit.reading.cache import CACHE_WORDS, Token, WordCache
@@ -147,7 +148,7 @@ class TextEncoder:
 
 
 def split_sentence(sentence: Sentence, segmenter: Segmenter, *, name: str, takes_rows: bool = False) -> Sequence[Token]:
-    """The words of one sentence: a string is split, a list is checked and taken as it is.
+    """The words of one sentence: a string is split, a list or an array of one dimension is checked and taken as it is.
 
     Arguments:
         sentence: what the caller gave.
@@ -157,8 +158,12 @@ def split_sentence(sentence: Sentence, segmenter: Segmenter, *, name: str, takes
     """
     if isinstance(sentence, str):
         return [word.text for part in segmenter(sentence) for word in part]
+    if isinstance(sentence, np.ndarray) and sentence.ndim == 1:  # as tables give lists of words
+        sentence = sentence.tolist()
     if not isinstance(sentence, (list, tuple)):
-        raise InputError(f"{name} is a {type(sentence).__name__}: expected a string or a list of words")
+        is_missing = isinstance(sentence, float) and math.isnan(sentence)  # in a column of pandas
+        found = "a missing value (NaN): drop it first" if is_missing else describe(sentence)
+        raise InputError(f"{name}: expected a string or a list of words, found {found}")
     legal = (str, int, np.integer) if takes_rows else str
     for word in sentence:
         if not isinstance(word, legal):
