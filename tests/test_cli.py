@@ -161,6 +161,8 @@ def test_bad_arguments_are_one_line_and_exit_code_2(arguments, complaint, capsys
         (["embed", "x", "-o", "y", "--dtype", "float64"], "--dtype is 'float64': use one of float16, float32;"),
         (["embed", "x", "-o", "y", "--batch-size", "many"], "--batch-size is 'many': expected a whole number;"),
         (["train", "x", "-o", "y", "--minutes", "many"], "--minutes is 'many': expected a number;"),
+        (["predict", "the", "--top", "five"], "--top is 'five': expected a whole number; see elmo predict --help"),
+        (["serve", "--answer-seconds", "many"], "--answer-seconds is 'many': expected a number; see elmo serve --help"),
         (["compare", "--modle", "x"], "no option --modle; did you mean --model? see elmo compare --help"),
         (
             ["embed"],
@@ -171,6 +173,12 @@ def test_bad_arguments_are_one_line_and_exit_code_2(arguments, complaint, capsys
         (["task", "train"], "missing tag|classify|infer|answer|roles|coref, --train FILE, --dev FILE, -o DIR, --dest"),
         (["predict", "The", "river"], "'river' is one argument too many: put text with spaces in quotes"),
         (["info", "en_small"], "did you mean en-small?"),
+        (["bench", "--model", "mine"], "there is no option --model; see elmo bench --help"),
+        (["info", "--hlep"], "there is no option --hlep; see elmo info --help"),
+        (["info", "--model", "my-own"], "the model comes without an option: elmo info my-own; see elmo info --help"),
+        (["info", "--model", "--json"], "without an option: elmo info SOURCE --json; see"),
+        (["convert", "there", "--model=a b"], "without an option: elmo convert 'a b' there; see"),
+        (["export", "-o", "there", "--model", "here"], "without an option: elmo export here -o there; see"),
     ],
 )
 def test_a_mistyped_name_is_told_its_nearest(arguments, complaint, capsys):
@@ -210,6 +218,7 @@ def test_compare_shows_sentences_and_a_row_for_each_pair(random_model, capsys):
     rows = {line[:11].rstrip(): [float(cell) for cell in line.split()[3:]] for line in lines if " and " in line[:9]}
     assert list(rows) == ["1 and 3.1", "1 and 3.2", "1 and 4", "3.1 and 3.2", "3.1 and 4", "3.2 and 4"]
     assert rows["1 and 3.2"][0] == 1.0
+    assert "average compares the mean vectors of the layers; it is not the mean of the cosines." in lines
     assert "it reads bank, BANK as different words" in lines[-1]
     same_spelling, other_case = rows["1 and 4"], rows["1 and 3.1"]
     assert same_spelling[0] == 1.0
@@ -278,6 +287,16 @@ def test_compare_reads_sentences_from_standard_input(random_model, capsys, monke
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{MONEY}\n\n".encode())))
     assert main(["compare", "bank", RIVER, "-", "--model", str(random_model)]) == 0
     assert "  2  The [bank] lent him money ." in capsys.readouterr().out
+
+
+def test_compare_of_a_file_names_the_way(random_model, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my text.txt").write_text(f"{RIVER}\n", encoding="utf-8")
+    assert main(["compare", "river bank", MONEY, "my text.txt", "--model", str(random_model)]) == 2
+    way = "`elmo compare 'river bank' - < 'my text.txt'`"
+    assert f"my text.txt is a file: give sentences in quotes, or its lines by {way}" in one_line_of(capsys)
+    no_file = "the bank " * 100  # longer than the name of a file can be
+    assert main(["compare", "bank", MONEY, no_file, "--model", str(random_model)]) == 0
 
 
 def test_compare_shows_the_words_it_found(random_model, capsys):

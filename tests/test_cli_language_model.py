@@ -143,6 +143,7 @@ def test_predict_takes_lines_of_standard_input_and_gives_json(model, monkeypatch
         (["predict", "the bank", "--substitutes", "bank", "--occurrence", "0"], "counted from 1"),
         (["predict", "the bank", "--substitutes", "bank", "--backward"], "leave out --backward"),
         (["predict", "the bank", "--occurrence", "2"], "needs --substitutes WORD"),
+        (["predict", "blank.txt"], "blank.txt is a file: give sentences in quotes, or its lines by `elmo predict - <"),
     ],
 )
 def test_problems_are_one_line_and_exit_code_2(arguments, complaint, model, text, monkeypatch, capsys):

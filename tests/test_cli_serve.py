@@ -38,6 +38,7 @@ from elmokit.serve.settings import Limits
         (["--model", "=x"], "expected a source, or NAME=SOURCE"),
         (["--token-file", "nowhere"], "cannot be read"),
         (["--texts", "0"], "texts is 0"),
+        (["--task", "names=nowhere"], "the folder nowhere does not exist: expected a task model that `elmo"),
     ],
 )
 def test_mistakes_are_told_in_the_words_of_the_command(arguments, message, capsys):

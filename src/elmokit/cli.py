@@ -14,6 +14,7 @@ import inspect
 import io
 import os
 import re
+import shlex
 import shutil
 import sys
 import textwrap
@@ -128,7 +129,7 @@ def _parse_one_of(commands: dict[str, type[Command]], arguments: Sequence[str], 
     name, *rest = arguments
     if name not in commands:
         known = [*commands, *GROUPS] if commands is COMMANDS else commands
-        near = suggest(name, [*known, "--version", "--help"])
+        near = suggest(name, [*known, "--version"])
         warn(f"expected a command, one of {', '.join(known)}, found {name!r}{near or ';'} see {program} --help")
         return BAD_INPUT
     complaint = io.StringIO()
@@ -140,7 +141,7 @@ def _parse_one_of(commands: dict[str, type[Command]], arguments: Sequence[str], 
     except SystemExit as stop:
         if not stop.code:
             return 0  # --help was asked for and printed
-        line = _find_unknown_option(rest, commands[name]) or _one_line(complaint.getvalue())
+        line = _find_unknown_option(rest, commands[name], f"{program} {name}") or _one_line(complaint.getvalue())
         warn(f"{line}{'' if line.endswith('?') else ';'} see {program} {name} --help")
         return BAD_INPUT
 
@@ -230,12 +231,27 @@ def _in_options(text: str, command: Command) -> str:
     return text.replace(", or None", "").strip()
 
 
-def _find_unknown_option(arguments: Sequence[str], kind: type[Command]) -> str | None:
+def _find_unknown_option(arguments: Sequence[str], kind: type[Command], program: str) -> str | None:
     """A complaint about a mistyped option, which tyro mentions only when nothing else is wrong."""
     known = [flag for option in list_options(kind) for flag in option.flags]
     given = (argument.partition("=")[0] for argument in arguments if re.match(r"--[a-z]", argument))
     unknown = next((option for option in given if option.replace("_", "-") not in known), None)
-    return None if unknown is None else f"there is no option {unknown}{suggest(unknown, known)}"
+    if unknown is None:
+        return None
+    if unknown == "--model" and any(field.name == "source" for field in dataclasses.fields(kind)):
+        return f"there is no option --model, the model comes without an option: {program} {_put_model_first(arguments)}"
+    # Every complaint ends with --help.
+    return f"there is no option {unknown}{suggest(unknown, [flag for flag in known if flag != '--help'])}"
+
+
+def _put_model_first(arguments: Sequence[str]) -> str:
+    """The arguments with `--model SOURCE` or `--model=SOURCE` as the first argument."""
+    place = next(number for number, argument in enumerate(arguments) if argument.partition("=")[0] == "--model")
+    _, equals, source = arguments[place].partition("=")
+    before, after = list(arguments[:place]), list(arguments[place + 1 :])
+    if not equals:
+        source = after.pop(0) if after and not after[0].startswith("-") else "SOURCE"
+    return shlex.join([source, *before, *after])
 
 
 def _one_line(box: str) -> str:
@@ -258,7 +274,10 @@ def _one_line(box: str) -> str:
     if found := re.search(r"invalid choice '(.*?)' for argument '(.*?)'\. Expected one of \((.*?)\)", text):
         known = [name for name in sorted(re.findall(r"'(.*?)'", found[3])) if name != "None"]
         return f"{found[2]} is {found[1]!r}: use one of {', '.join(known)}{suggest(found[1], known)}"
-    if found := re.search(r"Error parsing (--\S+): .*?(INT|FLOAT)\b.*?\['(.*?)'\]", text):
-        return f"{found[1]} is {found[3]!r}: expected a {'whole ' if found[2] == 'INT' else ''}number"
+    # tyro says it in words of its own, and in Python's where the option has a metavar of ours.
+    own, python = r".*?(INT|FLOAT)\b.*?\[", "(?:invalid literal for|could not convert string to) (int|float).*?: "
+    matches = (re.search(rf"Error parsing (--\S+): {words}'(.*?)'", text) for words in (own, python))
+    if found := next(filter(None, matches), None):
+        return f"{found[1]} is {found[3]!r}: expected a {'whole ' if found[2].lower() == 'int' else ''}number"
     complaint = re.split(r"For full helptext|Perhaps you meant|Argument helptext", text)[0].strip().rstrip(".")
     return complaint or " ".join(box.split())

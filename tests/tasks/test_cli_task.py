@@ -189,6 +189,9 @@ def test_text_to_predict_for_is_needed(desk, capsys):
     capsys.readouterr()
     assert main(["task", "predict", "names"]) == 2
     assert "expected text to predict for (sentence)" in capsys.readouterr().err
+    assert main(["task", "predict", "names", "Ann left.", "train.conll"]) == 2
+    way = "`elmo task predict names --file train.conll`"
+    assert f"train.conll is a file: give sentences in quotes, or its lines by {way}" in capsys.readouterr().err
     assert main(["task", "predict", "names", " "]) == 2
     assert "found no words" in capsys.readouterr().err
 

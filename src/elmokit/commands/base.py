@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
@@ -25,8 +28,10 @@ __all__ = [
     "Model",
     "Precision",
     "Switch",
+    "check_task_folder",
     "escape_controls",
     "read_texts",
+    "refuse_files",
     "say",
     "warn",
 ]
@@ -127,3 +132,21 @@ def read_texts(texts: Sequence[str]) -> list[str]:
         raise InputError("expected text on standard input, found none: one sentence per line")
     place = texts.index("-")
     return [*texts[:place], *lines, *texts[place + 1 :]]
+
+
+def refuse_files(texts: Sequence[str], *, command: str) -> None:
+    """An `InputError` if a text is the name of a file here, which would be read as a sentence of one word.
+
+    Arguments:
+        texts: as they were typed.
+        command: takes the lines of a file if its name is put behind.
+    """
+    if file := next((text for text in texts if os.path.isfile(text)), None):
+        raise InputError(f"{file} is a file: give sentences in quotes, or its lines by `{command} {shlex.quote(file)}`")
+
+
+def check_task_folder(folder: Path) -> None:
+    """An `InputError` if this is not even a folder, as every task model is."""
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        raise InputError(f"the folder {folder} {what}: expected a task model that `elmo task train` wrote")

@@ -8,6 +8,7 @@ same; the layers above see the sentence.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Computation, Model, Switch, read_texts, say
+from elmokit.commands.base import DEFAULT_MODEL, Computation, Model, Switch, read_texts, refuse_files, say
 from elmokit.errors import InputError
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Compare(Computation):
 
         if self.picture is not None:
             check_picture_name(self.picture)
+        refuse_files(self.sentences, command=f"elmo compare {shlex.quote(self.word)} - <")
         sentences = [words(sentence) for sentence in read_texts(self.sentences)]
         spellings = [words(spelling) for spelling in self.word.split("|")]
         uses = find_uses(spellings, sentences)
@@ -130,6 +132,7 @@ def _describe(uses: Sequence[Use], sentences: Sequence[Sequence[str]], vectors: 
     for pair, cosines in rows.items():
         yield f"{pair:{width}}" + "".join(f"{cosine:10.3f}" for cosine in cosines)
     yield "\nlayer 0 sees the word alone; the layers above see its sentence."
+    yield "average compares the mean vectors of the layers; it is not the mean of the cosines."
     spellings = {" ".join(sentences[use.sentence][use.begin : use.end]): None for use in uses}
     if len({spelling.casefold() for spelling in spellings}) < len(spellings):
         yield f"Capitals are letters of their own to layer 0: it reads {', '.join(spellings)} as different words."

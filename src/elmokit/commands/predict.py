@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Computation, Model, Switch, read_texts, say
+from elmokit.commands.base import DEFAULT_MODEL, Computation, Model, Switch, read_texts, refuse_files, say
 from elmokit.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class Predict(Computation):
             raise InputError("--occurrence says which word to replace: it needs --substitutes WORD")
         if self.substitutes is not None and self.backward:
             raise InputError("--substitutes looks in both directions already: leave out --backward")
+        refuse_files([self.text], command="elmo predict - <")
         texts = read_texts([self.text])
         from elmokit.language_model.model import LanguageModel
 

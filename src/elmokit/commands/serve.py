@@ -14,7 +14,7 @@ from typing import Annotated
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Computation, Device, Precision
+from elmokit.commands.base import DEFAULT_MODEL, Computation, Device, Precision, check_task_folder
 from elmokit.errors import InputError, MissingExtra
 from elmokit.serve.settings import Limits
 
@@ -75,6 +75,8 @@ class Serve(Computation):
         """Load the models and answer requests until a signal comes."""
         sources = _name_each(self.model or (DEFAULT_MODEL,), "--model")
         tasks = _name_each(self.task, "--task")
+        for folder in tasks.values():
+            check_task_folder(Path(folder))
         token = _read_token(self.token_file)
         if self.host not in LOOPBACK and token is None:
             self.advise(

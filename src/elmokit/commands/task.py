@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +17,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from elmokit.commands.base import DEFAULT_MODEL, Command, Computation, Device, File, MaybeFile, Switch, say
+from elmokit.commands.base import (
+    DEFAULT_MODEL,
+    Command,
+    Computation,
+    Device,
+    File,
+    MaybeFile,
+    Switch,
+    check_task_folder,
+    refuse_files,
+    say,
+)
 from elmokit.commands.settings import Setting, find_settings, make_options, replace_fields, show_value
 from elmokit.errors import ConfigError, InputError, OutputError
 from elmokit.tasks import TASKS, find_task
@@ -184,7 +196,7 @@ class TaskEvaluate(Computation):
 
     def run(self) -> None:
         """Predict, compare, print."""
-        _check_folder(self.folder)
+        check_task_folder(self.folder)
         find_files([self.file])
         if self.predictions is not None and not Path(self.predictions).parent.is_dir():
             place = Path(self.predictions).parent
@@ -237,7 +249,8 @@ class TaskPredict(Computation):
 
     def run(self) -> None:
         """Predict and print one block per text."""
-        _check_folder(self.folder)
+        check_task_folder(self.folder)
+        refuse_files(self.texts, command=f"elmo task predict {shlex.quote(str(self.folder))} --file")
         if self.file is not None:
             find_files([self.file])
         from elmokit.tasks.base import load_task
@@ -284,12 +297,6 @@ def _to_json(model: TaskModel, example: Example, prediction: Any) -> dict[str, A
         return {"words": [word for sentence in sentences for word in sentence], **said}
     *first, last = sentences
     return {model.texts[0]: [word for sentence in first for word in sentence], model.texts[1]: list(last), **said}
-
-
-def _check_folder(folder: Path) -> None:
-    if not folder.is_dir():
-        what = "is a file" if folder.exists() else "does not exist"
-        raise InputError(f"the folder {folder} {what}: expected a task model that `elmo task train` wrote")
 
 
 def _read_texts(files: Iterable[str], names: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
