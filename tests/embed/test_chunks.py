@@ -65,6 +65,16 @@ def test_a_long_line_is_refused_or_cut_as_by_one_reader(tmp_path):
     assert read(plan([file], 100, splits=True)) == list(LineReader(file, longest=LONGEST_SENTENCE, cuts=True))
 
 
+def test_the_size_of_a_parquet_column_is_that_of_the_text_behind_structures(tmp_path):
+    texts = [f"text {number} " * 20 for number in range(200)]
+    about = pa.array([{"a": 1, "b": 2, "c": 3}] * len(texts))
+    counts = []
+    for name, columns in {"flat": {}, "nested": {"about": about}}.items():
+        pq.write_table(pa.table({**columns, "text": texts}), tmp_path / f"{name}.parquet", use_dictionary=False)
+        counts.append(len(plan([tmp_path / f"{name}.parquet"], 4_000)))
+    assert counts[0] == counts[1] > 5
+
+
 @pytest.mark.parametrize("row_group_size", [4, 1000])
 def test_rows_of_parquet_are_lines(row_group_size, tmp_path):
     texts = [*TEXTS, None]

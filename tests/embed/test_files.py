@@ -434,3 +434,10 @@ def test_what_was_streamed_before_a_problem_stays(tmp_path, elmo, monkeypatch):
     with pytest.raises(InputError, match=r"in\.txt:2: expected UTF-8"):
         stream_files(tmp_path / "in.txt", stream, embedder=Embedder(elmo), layers="average")
     assert stream.getvalue().startswith(b'{"line": 0, "words": ["four"')
+
+
+def test_tokenised_words_are_taken_as_they_are_also_with_a_no_break_space(tmp_path, elmo):
+    (tmp_path / "numbers.txt").write_text("Il a payé\t10\u00a0000 euros\u3000. \n", encoding="utf-8")
+    run(tmp_path / "numbers.txt", tmp_path / "out.parquet", elmo, tokenised=True)
+    words = pyarrow.parquet.read_table(tmp_path / "out.parquet")["words"][0].as_py()
+    assert words == ["Il", "a", "payé", "10\u00a0000", "euros\u3000."]

@@ -7,6 +7,8 @@ import torch
 from elmokit import Embedder
 from elmokit.config import ElmoConfig
 from elmokit.nn.output_layer import OutputLayer
+from elmokit.pretrain.corpus.encoded import EncodedCorpus
+from elmokit.pretrain.corpus.encoding import encode_corpus
 from elmokit.pretrain.network import LanguageModelNetwork
 from elmokit.pretrain.rare_bytes import calm_rare_bytes
 from elmokit.pretrain.saving import save_model
@@ -58,10 +60,12 @@ def test_a_text_of_letters_alone_calms_every_other_byte():
 
 def test_a_saved_model_reads_an_emoji_as_calmly_as_a_word(tiny, tmp_path):
     torch.manual_seed(0)
-    network = LanguageModelNetwork(tiny().model, OutputLayer(3, 8), dropout=0.0)
+    network = LanguageModelNetwork(tiny().model, OutputLayer(5, 8), dropout=0.0)
     with torch.no_grad():
         table_SE = network.body.state_dict()["encoder.characters.embedding"]
         table_SE[0xF0:0xF5] *= 50
-    save_model(tmp_path / "model", network, {}, ["<S>", "</S>", "<UNK>"], {})
+    (tmp_path / "text.txt").write_text("a bank\n")
+    encode_corpus([tmp_path / "text.txt"], tmp_path / "corpus", vocabulary_size=5, min_count=1, tokenised=True, workers=1)
+    save_model(tmp_path / "model", network, {}, EncodedCorpus.open(tmp_path / "corpus"), {})
     word, emoji = Embedder.from_pretrained(tmp_path / "model").embed([["bank"], ["😀"]], layers=0)
     assert (emoji**2).sum() < 9 * (word**2).sum()

@@ -13,7 +13,7 @@ import torch
 
 from elmokit import Elmo, Embedder, LanguageModel, io
 from elmokit.config import ElmoConfig
-from elmokit.errors import CheckpointError, ConfigError, MissingExtra, OutputError, TrainingError
+from elmokit.errors import CheckpointError, ConfigError, InputError, MissingExtra, OutputError, TrainingError
 from elmokit.pretrain.corpus.encoded import EncodedCorpus
 from elmokit.pretrain.corpus.encoding import encode_corpus
 from elmokit.pretrain.journal import RateGuard
@@ -260,8 +260,37 @@ def test_a_step_with_infinite_gradients_is_skipped_and_counted(texts, tiny, tmp_
 
 def test_a_run_of_which_most_steps_are_skipped_stops(texts, tiny, tmp_path, spoilt_steps):
     spoilt_steps(*range(5, 1000))
-    with pytest.raises(TrainingError, match=r"diverged: the gradients of 2 of the last 2 steps.*is kept"):
+    with pytest.raises(TrainingError, match=r"diverged: the gradients of 6 of the last 10 steps.*is kept"):
         train([texts[0]], tmp_path / "model", tiny(), tokenised=True, workers=1)
+
+
+def test_one_lost_step_at_the_end_does_not_end_a_run(texts, tiny, tmp_path, spoilt_steps, losses):
+    config, options = tiny(log_every=10**9), {"tokenised": True, "workers": 1}
+    train([texts[0]], tmp_path / "plain", config, **options)
+    last = losses(tmp_path / "plain")[-1]["step"]
+    spoilt_steps(last)
+    while train([texts[0]], tmp_path / "halting", config, **options, minutes=0) is None:
+        pass  # one step per call: the last call begins with the step that is lost
+    assert losses(tmp_path / "halting")[-1]["skipped"] == 1
+    guard = RateGuard()
+    assert guard.find_divergence(1, 1) is None  # so short a line says nothing
+    assert guard.find_divergence(1, 1) == "the gradients of 2 of the last 2 steps were not finite"
+    assert guard.find_divergence(20, 0) is None
+    assert guard.find_divergence(20, 11) == "the gradients of 11 of the last 20 steps were not finite"
+
+
+def test_a_finished_run_takes_no_other_settings_and_no_other_text(texts, tiny, tmp_path):
+    options = {"tokenised": True, "workers": 1}
+    train([texts[0]], tmp_path / "model", tiny(), **options)
+    more = tiny(tokens=20_000)
+    with pytest.raises(
+        ConfigError, match=r"is finished and cannot take --tokens 20000 any more: train further with --from"
+    ):
+        train([texts[0]], tmp_path / "model", more, **options)
+    with pytest.raises(ConfigError, match="a run continues with the text it began with"):
+        train([texts[1]], tmp_path / "model", tiny(), **options)
+    with pytest.raises(InputError, match="nowhere.txt"):
+        train([tmp_path / "nowhere.txt"], tmp_path / "model", tiny(), **options)
 
 
 def test_the_guard_looks_at_whole_windows():

@@ -54,6 +54,17 @@ def test_no_spans_are_legal(spelled, tmp_path):
     assert len(freeze(spelled, SENTENCES, [], folder=tmp_path)) == 0
 
 
+def test_the_note_of_vectors_that_are_gone_does_not_speak_for_the_empty_file(spelled, tmp_path, monkeypatch):
+    spans = span_every_word(SENTENCES)
+    expected = np.array(freeze(spelled, SENTENCES, spans, folder=tmp_path).layers_LND)
+    next(tmp_path.glob("*.f16")).unlink()
+    with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
+        context.setattr(frozen_module, "_fill", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        freeze(spelled, SENTENCES, spans, folder=tmp_path)
+    np.testing.assert_array_equal(freeze(spelled, SENTENCES, spans, folder=tmp_path).layers_LND, expected)
+    assert np.abs(expected).max() > 0
+
+
 def test_a_complete_pass_is_not_run_again(spelled, tmp_path):
     spans = span_every_word(SENTENCES)
     first = freeze(spelled, SENTENCES, spans, folder=tmp_path)

@@ -12,6 +12,7 @@ from elmokit.probe.cosines import pair_cosines
 from elmokit.probe.rated.contexts import find_marked, probe_contexts, read_rated_uses
 from elmokit.probe.rated.correlations import pearson, spearman
 from elmokit.probe.rated.sentences import POOLINGS, probe_sentences, read_rated_sentences
+from elmokit.probe.rated.words import read_rated_pairs
 from elmokit.text.labelled import Problems
 from elmokit.text.segmenters import RuleSegmenter
 
@@ -134,3 +135,19 @@ def test_pearson_is_numpys(pairs):
         assert np.isnan(found)
     else:
         assert found == pytest.approx(np.corrcoef(first, second)[0, 1], abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("read", "good", "count"),
+    [
+        (read_rated_pairs, b"dog cat 3\n", 2),
+        (read_rated_sentences, b"A dog runs.\tA dog barks.\t4.5\n", 2),
+        (read_rated_uses, b"A <b>bank</b>\tThe <b>bank</b>\t3\n", 2),
+    ],
+)
+def test_lines_that_are_not_utf8_are_skipped_where_that_was_asked_and_blank_ones_always(read, good, count, tmp_path):
+    (tmp_path / "rated.tsv").write_bytes(b"\n" + good + b"caf\xe9 \tb\t3\n" + good)
+    with pytest.raises(InputError, match=r"rated.tsv:3: .*UTF-8"):
+        read(tmp_path / "rated.tsv")
+    problems = Problems(skips=True)
+    assert len(read(tmp_path / "rated.tsv", problems)) == count and problems.num_bad == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor, TimeoutError
@@ -103,10 +104,18 @@ def test_several_share_a_store(tmp_path):
     assert (store.folder / "index.bin").stat().st_size == RECORD.itemsize * 4
 
 
+def test_a_disk_without_locks_is_borne(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("filelock.FileLock._acquire", refuse)
+    assert LayerStore(tmp_path, source()).add(SENTENCES) == 4
+
+
 def test_a_killed_process_leaves_no_lock_behind(tmp_path):
     store = LayerStore(tmp_path, source())
     hold = "lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print('held', flush=True); sys.stdin.read()"
-    command = [sys.executable, "-c", f"import filelock, sys; {hold}", str(store.folder / "lock")]
+    command = [sys.executable, "-c", f"import filelock, sys; {hold}", f"{store.folder}.elmo-lock"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as other:
         assert other.stdout.read(4) == b"held"
         with ThreadPoolExecutor(1) as pool:

@@ -56,6 +56,10 @@ def test_names_without_kinds():
     ]
     model = tagger(names)
     assert (model.metric, model.labels) == ("f1", ["O", "B", "I", "E", "S"])
+    assert all(model.complaint(each) is None for each in names)
+    kinds = "the label 'B-PER' does not occur in the training examples, which have O, B, I, E, S"
+    assert model.complaint(TaggedSentence(words=("Ann",), labels=("B-PER",))) == kinds
+    assert "the label 'B' does not" in tagger(NAMES).complaint(TaggedSentence(words=("Ann",), labels=("B",)))
     config = TrainingConfig(epochs=25, learning_rate=0.02, batch_size=2, schedule="constant", patience=25)
     assert train_model(model, names, names, config=config, device="cpu").dev == {"f1": 1, "precision": 1, "recall": 1}
     assert model.predict(names[:1]) == [["B", "I", "O", "O", "B"]]

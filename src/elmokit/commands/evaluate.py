@@ -82,10 +82,12 @@ class Evaluate(Computation):
             )
 
     def _lines(self, reader: LineReader) -> Iterator[str | list[str]]:
+        from elmokit.text.segmenters import split_at_blanks
+
         for line in reader:
             text = line.text()
             if text.strip():
-                yield [word for word in text.split(" ") if word] if self.tokenised else text
+                yield split_at_blanks(text) if self.tokenised else text
 
 
 @contextmanager

@@ -183,8 +183,10 @@ def _read_text(file: str, chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, list
 def _cut_parquet(file: str, column: str, chunk_bytes: int) -> Iterator[Chunk]:
     """Chunks of equally many rows, by the size of the column that the footer tells."""
     with _open_parquet(file, column) as data:
-        place = data.schema_arrow.get_field_index(column)
         num_rows = data.metadata.num_rows
+        # The footer counts the columns inside of structures, too, so a column is found there by its name.
+        names = [data.schema.column(place).path for place in range(len(data.schema))]
+        place = names.index(column)
         groups = [data.metadata.row_group(number) for number in range(data.num_row_groups)]
         num_bytes = sum(group.column(place).total_uncompressed_size for group in groups)
     step = max(1, num_rows * chunk_bytes // max(1, num_bytes))

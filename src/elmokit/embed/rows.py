@@ -17,7 +17,7 @@ import numpy as np
 from elmokit.errors import InputError
 from elmokit.text.characters import Scheme
 from elmokit.text.files import Line
-from elmokit.text.segmenters import Segmenter
+from elmokit.text.segmenters import Segmenter, split_at_blanks
 
 __all__ = ["RowSplitter", "Rows"]
 
@@ -97,7 +97,7 @@ class RowSplitter:
     def _split_text(self, text: str) -> list[tuple[list[str], int, int]]:
         """Words, begin and end of each row of a line."""
         if self.segmenter is None:
-            return [(text.split(), 0, len(text))]
+            return [(split_at_blanks(text), 0, len(text))]
         sentences = [sentence for sentence in self.segmenter(text) if sentence]
         if self.split and sentences:
             return [([word[0] for word in words], words[0].start, words[-1].end) for words in sentences]

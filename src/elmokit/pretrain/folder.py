@@ -31,6 +31,7 @@ __all__ = [
     "encode_text",
     "find_corpus",
     "keep_settings",
+    "refuse_changes",
 ]
 
 Texts = Sequence[str | os.PathLike[str]]
@@ -118,13 +119,32 @@ def encode_text(texts: Texts, folder: Path, config: TrainConfig, tokenised: bool
             workers=workers,
         )
     elif corpus.parent == folder:
-        _check_same_text(
-            corpus,
-            texts,
-            segmenter=_name_segmenter(tokenised),
-            vocabulary_size=config.vocabulary_size,
-            min_count=config.min_count,
+        _check_encoding(corpus, texts, config, tokenised)
+
+
+def refuse_changes(
+    model_folder: Path, folder: Path, changed: dict[str, Any], texts: Texts, config: TrainConfig, tokenised: bool
+) -> None:
+    """Refuse what a finished run cannot take any more: other settings, and other text where its own is still there."""
+    if changed:
+        options = ", ".join(f"--{name.replace('_', '-')} {value}" for name, value in changed.items())
+        raise ConfigError(
+            f"{model_folder} is finished and cannot take {options} any more: train further with --from {model_folder} "
+            "and another folder after -o"
         )
+    corpus = find_corpus(texts, folder)
+    if corpus.parent == folder and (corpus / "corpus.json").is_file():
+        _check_encoding(corpus, texts, config, tokenised)
+
+
+def _check_encoding(corpus: Path, texts: Texts, config: TrainConfig, tokenised: bool) -> None:
+    _check_same_text(
+        corpus,
+        texts,
+        segmenter=_name_segmenter(tokenised),
+        vocabulary_size=config.vocabulary_size,
+        min_count=config.min_count,
+    )
 
 
 def encode_held_out(held_out: Texts, corpus: Path, folder: Path, tokenised: bool, workers: int | None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -166,9 +167,25 @@ class RateGuard:
 
     WINDOW = 40  # steps
     FRACTION = 0.1  # of the steps of a window: losing more halves the rates
+    LEAST = 10  # steps by which divergence is judged: a line of the log may be about a single one
 
     def __init__(self) -> None:
         self.scale, self._steps, self._lost = 1.0, 0, 0
+        self._lines: deque[tuple[int, int]] = deque()  # the last ones of the log: steps, and how many were lost
+
+    def find_divergence(self, steps: int, lost: int) -> str | None:
+        """Why training must end: most of the last steps were lost, and smaller ones cannot help weights that stand.
+
+        Arguments:
+            steps: of this line of the log.
+            lost: how many of them were lost.
+        """
+        self._lines.append((steps, lost))
+        while sum(each for each, _ in self._lines) - self._lines[0][0] >= self.LEAST:
+            self._lines.popleft()
+        steps, lost = map(sum, zip(*self._lines, strict=True))
+        is_over = lost > max(1, steps / 2)  # a run that continues may begin with the one step that it loses
+        return f"the gradients of {lost:,} of the last {steps:,} steps were not finite" if is_over else None
 
     def count(self, steps: int, lost: int) -> bool:
         """So many steps were made, so many of them lost; whether the rates were halved now."""

@@ -47,6 +47,7 @@ from elmokit.pretrain.folder import (
     encode_text,
     find_corpus,
     keep_settings,
+    refuse_changes,
 )
 from elmokit.pretrain.held_out import measure_perplexity, to_perplexity
 from elmokit.pretrain.journal import Journal, Listener, Meter, RateGuard, write_tensorboard
@@ -130,6 +131,8 @@ def train(
             changed = compare_settings(folder, settings, model_folder)
         place.wait()
         if (model_folder / "config.json").is_file():
+            if place.is_first:
+                refuse_changes(model_folder, folder, changed, texts, start.config, tokenised)
             place.say(f"{model_folder}: this run is finished, and its model is there")
             return model_folder
         if place.is_first:
@@ -382,8 +385,8 @@ class _Training:
         values = self.meter.read()
         steps, skipped = int(values.pop("steps")), int(values["skipped"])
         self._check_finite(values["loss"])
-        if skipped > steps / 2:  # smaller rates cannot help weights that no longer move
-            raise self._divergence(f"the gradients of {skipped:,} of the last {steps:,} steps were not finite")
+        if (reason := self.guard.find_divergence(steps, skipped)) is not None:
+            raise self._divergence(reason)
         self.note("train", {**values, "rate": self._rate()})
         if skipped:
             self.place.say(f"skipped     {skipped:,} of the last {steps:,} steps: their gradients were not finite")

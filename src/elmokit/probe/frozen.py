@@ -114,6 +114,7 @@ def freeze(
             with lock_output(path, waits=True):  # another probe may be about to compute the same
                 done = _sentences_done(path, note, shape)
                 if done == 0:
+                    note.unlink(missing_ok=True)  # of vectors that are gone: it would speak for the empty file
                     _reserve(path, shape)
                 if done < len(sentences):
                     layers_LND = np.memmap(path, np.float16, "r+", shape=shape)

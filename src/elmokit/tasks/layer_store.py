@@ -22,7 +22,6 @@ from typing import BinaryIO
 
 import numpy as np
 import torch
-from filelock import FileLock
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -31,6 +30,7 @@ from elmokit.embed.embedder import Embedder
 from elmokit.errors import CheckpointError, InputError, OutputError
 from elmokit.io import model_names
 from elmokit.io.atomic import replace_text
+from elmokit.io.locks import lock_output
 from elmokit.model import Elmo
 from elmokit.waits import show_progress
 
@@ -130,7 +130,7 @@ class LayerStore:
 
     def add(self, sentences: Iterable[Sequence[str]], *, progress: bool = False) -> int:
         """Compute the layers of those sentences that are not here yet; how many that were."""
-        with FileLock(self.folder / "lock"):  # the system's own: it goes with the process that held it
+        with lock_output(self.folder, waits=True):
             self._open()  # another process may have added some meanwhile
             missing = {_key(words): words for words in sentences if words not in self}
             if missing:

@@ -29,7 +29,7 @@ from elmokit.tasks.network.crf import Crf
 from elmokit.tasks.network.inputs import WordInputs
 from elmokit.tasks.network.recurrent import BiRecurrent, VariationalDropout
 from elmokit.tasks.scores.accuracy import accuracy
-from elmokit.tasks.scores.spans import is_iob, span_scores, spans_of, tag_of, to_iobes
+from elmokit.tasks.scores.spans import is_iob, is_tag, span_scores, spans_of, tag_of, to_iobes
 from elmokit.validation import check_fields
 
 if TYPE_CHECKING:
@@ -119,14 +119,16 @@ class Tagger(TaskModel):
 
     def complaint(self, example: TaggedSentence) -> str | None:
         """Labels that were not in the training examples."""
-        if self.has_spans and not is_iob({*example.labels, "B-any"}):  # such labels would all pass as O
-            unknown = next(label for label in example.labels if not is_iob([label]) and label != "O")
-        else:
+        unknown = None
+        if self.has_spans:  # what is no tag of a span would pass as O
+            unknown = next((label for label in example.labels if not is_tag(label)), None)
+        if unknown is None:
             pairs = zip(example.labels, self._inner(example), strict=True)
             unknown = next((label for label, inner in pairs if inner not in self._numbers), None)
         if unknown is None:
             return None
-        known = [span.kind for span in spans_of(self.labels)] if self.has_spans else self.labels
+        kinds = [span.kind for span in spans_of(self.labels) if span.kind] if self.has_spans else []
+        known = kinds or self.labels
         return f"the label {unknown!r} does not occur in {name_training_labels(dict.fromkeys(known))}"
 
     def loss(self, batch: Sequence[TaggedSentence]) -> Tensor:

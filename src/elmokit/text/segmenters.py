@@ -31,7 +31,7 @@ import regex
 
 from elmokit.errors import InputError
 
-__all__ = ["RuleSegmenter", "Segmenter", "Word", "sentences", "words"]
+__all__ = ["RuleSegmenter", "Segmenter", "Word", "sentences", "split_at_blanks", "words"]
 
 
 class Word(NamedTuple):
@@ -151,6 +151,18 @@ def words(sentence: str) -> list[str]:
         ['We', 'ca', "n't", ';', 'it', "'s", 'the', 'U.S.', '(', 'again', ')', '!']
     """
     return [word.text for word in _get_default_segmenter().words(sentence)]
+
+
+def split_at_blanks(text: str) -> list[str]:
+    r"""The words of a sentence that is split into words already, with spaces or tabs between them.
+
+    A word may hold other white space, such as the no-break space in `10\u00a0000`, which `str.split` would split.
+
+    Example:
+        >>> split_at_blanks("Il a payé 10\u00a0000 euros .\n")
+        ['Il', 'a', 'payé', '10\xa0000', 'euros', '.']
+    """
+    return [word for word in text.rstrip("\r\n").replace("\t", " ").split(" ") if word]
 
 
 # A chunk is what stands between white space. How it can end a sentence:

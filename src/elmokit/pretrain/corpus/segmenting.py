@@ -17,7 +17,7 @@ import numpy as np
 from elmokit.errors import InputError
 from elmokit.reading.processes import run_in_order
 from elmokit.text.files import TextBlock, explain_encoding
-from elmokit.text.segmenters import Segmenter
+from elmokit.text.segmenters import Segmenter, split_at_blanks
 
 __all__ = ["SegmentedBlock", "Segmenting", "segment_blocks"]
 
@@ -31,7 +31,7 @@ class Segmenting(NamedTuple):
     def sentences(self, line: str) -> list[list[str]]:
         """The sentences of one line."""
         if self.segmenter is None:
-            return [[word for word in line.removesuffix("\r").split(" ") if word]]
+            return [split_at_blanks(line)]
         return [[word[0] for word in sentence] for sentence in self.segmenter(line)]
 
 

@@ -84,10 +84,10 @@ def read_rated_uses(path: str | PathLike[str], problems: Problems | None = None)
     """
     problems, pairs, segmenter = problems or Problems(), [], RuleSegmenter()
     for line in LineReader([path]):
-        fields = line.text().split("\t")
-        if not line.raw.strip() or (line.number == 0 and "</" not in line.text()):
+        if not line.raw.strip() or (line.number == 0 and b"</" not in line.raw):
             continue
         with problems.within_one():
+            fields = line.text().split("\t")
             if len(fields) == SCWS_COLUMNS:
                 *texts, rating = *fields[SCWS_TEXTS], fields[SCWS_RATING]
             else:

@@ -57,14 +57,14 @@ def read_rated_sentences(path: str | PathLike[str], problems: Problems | None = 
     """
     problems, pairs, columns = problems or Problems(), [], None
     for line in LineReader([path]):
-        fields = line.text().rstrip("\r\n").split("\t")
-        if columns is None:
-            columns, is_header = _find_columns(fields)
-            if is_header:
-                continue
         if not line.raw.strip():
             continue
         with problems.within_one():
+            fields = line.text().rstrip("\r\n").split("\t")
+            if columns is None:
+                columns, is_header = _find_columns(fields)
+                if is_header:
+                    continue
             if len(fields) <= max(columns):
                 raise InputError(
                     f"{line.place}: expected two sentences and a rating between tabs, found {line.text()[:60]!r}"

@@ -38,10 +38,10 @@ def read_rated_pairs(path: str | PathLike[str], problems: Problems | None = None
     """The pairs of a file: two words and a number per line, between blanks or tabs."""
     problems, pairs = problems or Problems(), []
     for line in LineReader([path]):
-        fields = line.text().split()
-        if not fields:
+        if not line.raw.strip():
             continue
         with problems.within_one():
+            fields = line.text().split()
             if len(fields) != 3:
                 raise InputError(f"{line.place}: expected two words and a rating, found {line.text()[:60]!r}")
             pairs.append(RatedPair(fields[0], fields[1], read_rating(fields[2], line.place)))

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-__all__ = ["Span", "is_iob", "span_scores", "spans_of", "tag_of", "to_iobes"]
+__all__ = ["Span", "is_iob", "is_tag", "span_scores", "spans_of", "tag_of", "to_iobes"]
 
 MARKS = {mark: mark for mark in "BIES"} | {"L": "E", "U": "S", "M": "I"}
 
@@ -57,6 +57,16 @@ def is_iob(labels: Iterable[str]) -> bool:
     inside = set(labels) - {"O"}
     has_kinds = all(label[:1] in MARKS and label[1:2] == "-" for label in inside)
     return bool(inside) and (has_kinds or ("B" in inside and inside <= MARKS.keys()))
+
+
+def is_tag(label: str) -> bool:
+    """Whether a label is one that spans are made of: `O`, or a mark alone or with a kind.
+
+    Example:
+        >>> is_tag("O"), is_tag("B"), is_tag("B-PER"), is_tag("NOUN")
+        (True, True, True, False)
+    """
+    return label == "O" or (label[:1] in MARKS and label[1:2] in ("", "-"))
 
 
 def to_iobes(tags: Sequence[str]) -> list[str]:
