@@ -28,11 +28,13 @@ __all__ = [
     "choose_layers",
     "compute_cosines",
     "pool_words",
+    "refuse_overflow",
     "scale_to_unit_length",
 ]
 
 Layers = str | int
 NAMED_LAYERS = ("average", "top", "all", "mix")
+FLOAT16_LIMIT = 65520.0  # the least number that becomes infinite
 Pooling = Literal["mean", "max", "first_last"]
 
 
@@ -113,6 +115,12 @@ def scale_to_unit_length(vectors: np.ndarray) -> np.ndarray:
     """
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / np.where(lengths > 0, lengths, 1)
+
+
+def refuse_overflow(largest: float) -> None:
+    """Refuse vectors whose largest number would be infinite in float16."""
+    if largest >= FLOAT16_LIMIT:
+        raise InputError(f"a vector has the value {largest:.3g}, too large for float16: use dtype float32")
 
 
 def compute_cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:

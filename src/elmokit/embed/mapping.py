@@ -18,14 +18,12 @@ import numpy as np
 from elmokit.cores import use_threads
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.inputs import describe
-from elmokit.embed.layers import Layers, check_layers
+from elmokit.embed.layers import Layers, check_layers, refuse_overflow
 from elmokit.engines.precision import PrecisionName
 from elmokit.errors import InputError
 from elmokit.reading.encoder import StateMode, split_sentence
 
 __all__ = ["EmbedBatches"]
-
-FLOAT16_LIMIT = 65520  # the least number that becomes infinite
 
 
 class EmbedBatches:
@@ -123,6 +121,6 @@ class EmbedBatches:
 
 def _round(vectors: np.ndarray, dtype: str) -> np.ndarray:
     """The vectors in the dtype that was asked for, all finite as before."""
-    if dtype == "float16" and vectors.size and (largest := np.abs(vectors).max()) >= FLOAT16_LIMIT:
-        raise InputError(f"a vector has the value {largest:.3g}, too large for float16: use dtype float32")
+    if dtype == "float16" and vectors.size:
+        refuse_overflow(float(np.abs(vectors).max()))
     return vectors.astype(dtype)

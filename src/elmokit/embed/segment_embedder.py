@@ -21,20 +21,17 @@ from torch import Tensor
 from elmokit.devices import move_to_device
 from elmokit.embed.batches import read_layers
 from elmokit.embed.embedder import Embedder
-from elmokit.embed.layers import Layers
+from elmokit.embed.layers import Layers, refuse_overflow
 from elmokit.embed.parts import Part
 from elmokit.embed.recorded import RecordedReader
 from elmokit.embed.segments import Segment
 from elmokit.embed.sinks import Contents
-from elmokit.errors import InputError
 from elmokit.nn.bilm import BilmState
 from elmokit.nn.packing import NUM_BOUNDARIES, BoundedText, add_boundaries, join_ranges
 from elmokit.reading.batching import choose_budget
 from elmokit.reading.encoder import BEGIN, END
 
 __all__ = ["PendingVectors", "SegmentEmbedder"]
-
-FLOAT16_LIMIT = 65520  # the least number that becomes infinite
 
 
 class PendingVectors:
@@ -62,9 +59,8 @@ class PendingVectors:
         """The vectors; an `InputError` if their dtype cannot hold one of them."""
         if self._event is not None:
             self._event.synchronize()
-        largest = float(self._largest)
-        if self._vectors.dtype == torch.float16 and largest >= FLOAT16_LIMIT:
-            raise InputError(f"a vector has the value {largest:.3g}, too large for float16: use dtype float32")
+        if self._vectors.dtype == torch.float16:
+            refuse_overflow(float(self._largest))
         return self._vectors.numpy()
 
 

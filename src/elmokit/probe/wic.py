@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from elmokit.embed.layers import scale_to_unit_length
 from elmokit.errors import InputError
-from elmokit.probe.cosines import pair_cosines, scale_to_unit
+from elmokit.probe.cosines import pair_cosines
 from elmokit.probe.frozen import WordSpan, each_mix
 from elmokit.probe.linear import fit
 from elmokit.probe.report import Report
@@ -186,6 +187,6 @@ def _sentences_and_spans(pairs: Sequence[Pair]) -> tuple[list[list[str]], list[W
 
 
 def _features(first_ND: np.ndarray, second_ND: np.ndarray) -> np.ndarray:
-    first_ND, second_ND = scale_to_unit(first_ND), scale_to_unit(second_ND)
+    first_ND, second_ND = scale_to_unit_length(first_ND), scale_to_unit_length(second_ND)
     products_ND = first_ND * second_ND
     return np.concatenate([products_ND, np.abs(first_ND - second_ND), products_ND.sum(1, keepdims=True)], axis=1)

@@ -19,8 +19,9 @@ import torch
 
 from elmokit import io
 from elmokit.embed.embedder import Embedder
+from elmokit.embed.layers import scale_to_unit_length
 from elmokit.errors import InputError
-from elmokit.probe.cosines import nearest, scale_to_unit
+from elmokit.probe.cosines import nearest
 from elmokit.probe.frozen import freeze, span_every_word
 from elmokit.probe.sources import ElmoSource
 from elmokit.waits import show_progress
@@ -131,7 +132,7 @@ def compare_spellings(
     mean_F, spread_F = (sample_VF.mean(0), sample_VF.std(0)) if len(sample_VF) >= FEWEST else (0.0, np.ones(1))
 
     def scale(features: np.ndarray) -> np.ndarray:
-        return scale_to_unit((features - mean_F) / np.where(spread_F > 0, spread_F, 1))
+        return scale_to_unit_length((features - mean_F) / np.where(spread_F > 0, spread_F, 1))
 
     asked_NF, parts = scale(_read_features(embedder, words)), []
     with show_progress(desc="reading words", total=len(vocabulary), unit=" words", leave=False) as bar:

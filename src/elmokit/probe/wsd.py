@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from elmokit.embed.layers import scale_to_unit_length
 from elmokit.errors import InputError
-from elmokit.probe.cosines import scale_to_unit
 from elmokit.probe.frozen import each_mix
 from elmokit.probe.report import Report
 from elmokit.probe.sense_data import Instance, SenseText, WordNet, split_sense
@@ -47,7 +47,9 @@ class SenseMeans:
                 places_of.setdefault(sense, []).append(place)
         self.senses = sorted(places_of, key=lambda sense: (wordnet.numbers[sense], sense))
         # Cosine leaves lengths out, so means may be scaled now.
-        self._means_SD = scale_to_unit(np.stack([vectors_ND[places_of[sense]].mean(axis=0) for sense in self.senses]))
+        self._means_SD = scale_to_unit_length(
+            np.stack([vectors_ND[places_of[sense]].mean(axis=0) for sense in self.senses])
+        )
         self._rows_of: dict[tuple[str, str], list[int]] = {}
         for row, sense in enumerate(self.senses):
             self._rows_of.setdefault(split_sense(sense), []).append(row)
@@ -57,7 +59,7 @@ class SenseMeans:
         rows = self._rows_of.get((instance.lemma, instance.pos))
         if rows is None:
             return None
-        cosines = self._means_SD[rows] @ scale_to_unit(vector_D)
+        cosines = self._means_SD[rows] @ scale_to_unit_length(vector_D)
         return self.senses[rows[int(np.argmax(cosines > cosines.max() - TIE))]]  # the first that is as near as any
 
 

@@ -99,7 +99,7 @@ class _Processes:
                 pipe.close()
 
     def ask(self, data: object) -> Any:  # noqa: ANN401
-        """Have one piece done by whichever process is free; called from one thread a process."""
+        """Have one piece done by whichever process is free; called from one thread per process."""
         try:
             process = self._idle.get_nowait()
         except queue.Empty:

@@ -37,7 +37,7 @@ from elmokit.waits import show_progress
 __all__ = ["TaskElmo", "LayerStore", "open_elmo"]
 
 RECORD = np.dtype([("key", "S16"), ("start", "<i8"), ("length", "<i8")])
-WORDS_A_WRITE = 1 << 16
+WORDS_PER_WRITE = 1 << 16
 LARGEST_RESIDENT = 0.25  # of the free memory of a GPU: several runs share one
 
 
@@ -178,7 +178,7 @@ class LayerStore:
                     records.append((keys[place], row, length))
                     row += length
                     bar.update(length)
-                if sum(map(len, waiting)) >= WORDS_A_WRITE:
+                if sum(map(len, waiting)) >= WORDS_PER_WRITE:
                     _write(rows_file, index_file, waiting, records)
                     waiting, records = [], []
             _write(rows_file, index_file, waiting, records)

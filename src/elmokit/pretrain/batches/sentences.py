@@ -34,7 +34,7 @@ class _Place:
 
 
 class SentenceReader(Reader):
-    """Whole sentences, every one exactly once an epoch, from the zero state and without padding.
+    """Whole sentences, every one exactly once per epoch, from the zero state and without padding.
 
     A sentence of n words is read as [<S>, w1 … wn] forward, predicting [w1 … wn, </S>], and as [</S>, wn … w1]
     backward, predicting [wn … w1, <S>]. The rows of a batch have one length, but for the sentences of rare lengths that

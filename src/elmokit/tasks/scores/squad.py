@@ -24,7 +24,7 @@ def squad_scores(predicted: Sequence[str], references: Sequence[Sequence[str]]) 
     """Means over all questions, from 0 to 1: `exact_match` and `f1`.
 
     Arguments:
-        predicted: an answer a question; an empty one where there is none.
+        predicted: one answer per question; an empty one where there is none.
         references: for each question all its correct answers.
 
     Example:

@@ -47,7 +47,7 @@ def role_scores(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]
     """Precision, recall and F1 of all arguments, and how many predicates have all of theirs right; from 0 to 1.
 
     Arguments:
-        gold: BIO tags, one sequence a predicate.
+        gold: BIO tags, one sequence per predicate.
         predicted: as many, in the same order.
 
     Example:
