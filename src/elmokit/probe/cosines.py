@@ -19,9 +19,10 @@ def pair_cosines(first_ND: np.ndarray, second_ND: np.ndarray) -> np.ndarray:
 
     Example:
         >>> pair_cosines(np.array([[1.0, 0.0]]), np.array([[2.0, 0.0]]))
-        array([1.])
+        array([1.], dtype=float32)
     """
-    return (scale_to_unit_length(first_ND) * scale_to_unit_length(second_ND)).sum(axis=-1)
+    first_ND, second_ND = (scale_to_unit_length(np.asarray(each, np.float32)) for each in (first_ND, second_ND))
+    return (first_ND * second_ND).sum(axis=-1)
 
 
 def nearest(query_D: np.ndarray, others_MD: np.ndarray, *, top: int) -> list[tuple[int, float]]:
