@@ -3,11 +3,15 @@ import gzip
 import io
 import lzma
 import os
+import random
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pyarrow
 import pytest
+import torch
+from safetensors.torch import save
 
 from elmokit.errors import InputError
 from elmokit.text.files import LineReader, identify_files, read_blocks
@@ -188,6 +192,13 @@ def test_standard_input_and_pipes_have_a_name_alone(tmp_path):
         (b"%PDF-1.4\nall of it ASCII\n", "a PDF"),
         (b"PK\x03\x04\x14\x00\x06\x00", r"\.docx"),
         (gzip.compress(b"text", mtime=0), r"packed by gzip: end its name in \.gz"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", r"in\.txt: expected text, found a PNG image: name a text file"),
+        (b"\xff\xd8\xff\xe0\0\x10JFIF\0", "expected text, found a JPEG image"),
+        (b"GIF89a\x01\0\x01\0\x80\0\0", "expected text, found a GIF image"),
+        (b"\x7fELF\x02\x01\x01\0\0\0\0\0", "expected text, found a program"),
+        (save({"weight": torch.zeros(2)}), r"found the weights of a model \(safetensors\)"),
+        (random.Random(0).randbytes(4096), "expected text, found a binary file"),
+        (np.linspace(0, 1, 500).tobytes(), "expected text, found a binary file"),
     ],
 )
 def test_what_is_no_text_is_called_by_its_name(data, advice, tmp_path):

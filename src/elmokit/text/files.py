@@ -21,6 +21,7 @@ import io
 import lzma
 import os
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,8 +59,17 @@ NO_TEXT = {
     b"{\\rtf": "an RTF document: save it as plain text in UTF-8 first",
     b"PAR1\x15": "a Parquet file: write its text out as lines first",
     b"\x89HDF": "an HDF5 file: a text file is expected here",
+    b"\x89PNG": "a PNG image: name a text file",
+    b"\xff\xd8\xff": "a JPEG image: name a text file",
+    b"GIF87a": "a GIF image: name a text file",
+    b"GIF89a": "a GIF image: name a text file",
+    b"\x7fELF": "a program: name a text file",
+    b"MZ\x90\x00": "a program: name a text file",
+    b"\xcf\xfa\xed\xfe": "a program: name a text file",
+    b"\x93NUMPY": "an array of numpy: name a text file",
     b"\x1f\x8b": "packed by gzip: end its name in .gz",
 }
+LONGEST_HEADER = 100_000_000  # bytes; safetensors allows no more before the weights
 CONTROLS = bytes({*range(32)} - set(b"\t\n\v\f\r\x1b"))  # no text has them, in any encoding of single bytes
 ARROW_CODECS = {".bz2": "bz2", ".gz": "gzip", ".zst": "zstd", ".lz4": "lz4"}
 BLOCK_BYTES = 1 << 20
@@ -256,11 +266,16 @@ def _check_head(head: bytes, name: str) -> None:
     """Refuse files of other kinds, which would otherwise be called text in a wrong encoding."""
     if found := next((what for mark, what in NO_TEXT.items() if head.startswith(mark)), None):
         raise InputError(f"{name}: expected text, found {found}")
+    if head[8:10] == b'{"' and int.from_bytes(head[:8], "little") <= LONGEST_HEADER:
+        raise InputError(f"{name}: expected text, found the weights of a model (safetensors): name a text file")
     _refuse_utf16(head, name)
 
 
 def _refuse_utf16(head: bytes, name: str) -> None:
-    """Refuse UTF-16 that does not say so by a mark: with Latin letters it would pass as UTF-8 full of NULs."""
+    """Refuse UTF-16 that does not say so by a mark: with Latin letters it would pass as UTF-8 full of NULs.
+
+    What is no text in any encoding has as many control characters, and is told apart by what UTF-16 would make of it.
+    """
     halves = head[::2], head[1::2]
     if len(head) < 4 or head.startswith(UTF16_MARKS):
         return
@@ -269,6 +284,8 @@ def _refuse_utf16(head: bytes, name: str) -> None:
     if (many > 0.6 and few < 0.3) or (few + many > 0.1 and not _begins_in_utf8(head)):
         # The upper halves of the letters of a text are few: they name its scripts.
         order = "be" if len({*halves[0]}) < len({*halves[1]}) else "le"
+        if not _may_be_text(head, f"utf-16-{order}"):
+            raise InputError(f"{name}: expected text, found a binary file: name a text file")
         raise InputError(
             f"{name}: expected UTF-8, found what looks like UTF-16: convert the file first, e.g. with "
             f"iconv -f utf-16{order} -t utf-8"
@@ -280,11 +297,24 @@ def _count_controls(head: bytes) -> int:
 
 
 def _begins_in_utf8(head: bytes) -> bool:
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(head)  # the last character may be cut
-    except UnicodeDecodeError:
+    return _decode_head(head, "utf-8") is not None
+
+
+def _may_be_text(head: bytes, encoding: str) -> bool:
+    """Whether nearly all characters are some that texts have."""
+    text = _decode_head(head, encoding)
+    if text is None:
         return False
-    return True
+    # Cc control characters, Cn without a meaning, Co for private use, Cs halves of a pair
+    num_odd = sum(unicodedata.category(char) in ("Cc", "Cn", "Co", "Cs") and char not in "\t\n\r" for char in text)
+    return num_odd <= 0.05 * len(text)
+
+
+def _decode_head(head: bytes, encoding: str) -> str | None:
+    try:
+        return codecs.getincrementaldecoder(encoding)().decode(head)  # the last character may be cut
+    except UnicodeDecodeError:
+        return None
 
 
 def _identify(file: str) -> FileIdentity:
