@@ -93,6 +93,29 @@ def test_what_is_no_request_is_refused_in_one_line(serve, body, status):
     assert "passwd" not in told["error"]
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "told"),
+    [
+        ("/v1/embeddings", b'{"input": 5}', "input: expected a string or a list of strings"),
+        ("/embed", b'{"inputs": ["a", 5]}', "inputs.1: expected a string"),
+        ("/embed", b'{"inputs": "\\ud800"}', "inputs: half of a surrogate pair is no character"),
+        ("/embed", b'{"inputs": "a", "layers": 1.5}', "layers: expected a string or a whole number"),
+        ("/embed", b'{"inputs": 5, "normalize": "yes"}', "inputs: expected a string or a list of strings; normalize: "),
+        ("/embed", b'{"inputs": "a", "pooling": "sum"}', "pooling: expected 'mean', 'max' or 'first_last'"),
+        ("/embed", b"{}", "inputs: Field required"),
+        ("/embed", b"[]", "the body: expected an object, {…}"),
+        (
+            "/embed",
+            b"{inputs: 5}",
+            "the body is no JSON: expecting property name enclosed in double quotes at character 1",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_told_in_the_words_of_the_request(serve, path, body, told):
+    answer = serve().post(path, content=body, headers={"content-type": "application/json"})
+    assert answer.json()["error"].startswith(told)
+
+
 def test_a_request_that_does_not_say_that_it_is_json_is_told_how_to(serve):
     answer = serve().post("/embed", content=b'{"inputs": "a"}')  # as curl -d sends it
     told = check_refusal(answer, 422)["error"]

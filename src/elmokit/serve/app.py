@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from socket import IPPROTO_TCP, TCP_NODELAY, socket
@@ -48,6 +48,15 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     424: {"model": ErrorAnswer, "description": "The model failed on this request."},
     429: {"model": ErrorAnswer, "description": "The server has too much to do: ask again in a moment."},
     503: {"model": ErrorAnswer, "description": "The server is shutting down, or lacks what was asked for."},
+}
+# What pydantic's errors about types say was expected.
+TYPES = {
+    "string_type": "a string",
+    "list_type": "a list of strings",  # there are no lists of other things
+    "int_type": "a whole number",
+    "bool_type": "true or false",
+    "model_attributes_type": "an object, {…}",
+    "dict_type": "an object, {…}",
 }
 
 
@@ -145,14 +154,39 @@ async def _answer_failure(request: Request, problem: Exception) -> JSONResponse:
 
 async def _answer_misfit(request: Request, problem: Exception) -> JSONResponse:
     assert isinstance(problem, RequestValidationError)
-    is_json = all(each["type"] != "json_invalid" for each in problem.errors())
-    found = "; ".join(
-        f"{'.'.join(str(part) for part in each['loc'][1:])[:100] or 'the body'}: {each['msg'][:200]}"
-        for each in problem.errors()[:3]
-    )
+    errors = problem.errors()
+    broken = next((each for each in errors if each["type"] == "json_invalid"), None)
+    found = _explain_misfit(errors) if broken is None else _explain_broken_json(broken)
     if "json" not in request.headers.get("content-type", ""):
         found = "expected JSON: send the header content-type: application/json; " + found
-    return _answer(422 if is_json else 400, found, "Validation")
+    return _answer(422 if broken is None else 400, found, "Validation")
+
+
+def _explain_broken_json(error: dict[str, Any]) -> str:
+    reason = str(error.get("ctx", {}).get("error", "it cannot be read"))
+    return f"the body is no JSON: {reason[:1].lower()}{reason[1:200]} at character {error['loc'][-1]}"
+
+
+def _explain_misfit(errors: Sequence[dict[str, Any]]) -> str:
+    """What pydantic found, in the words of the request: one complaint for each field, three at most.
+
+    A field that takes several types has an error for each of them, and the place of an error names the type, too.
+    """
+    by_field: dict[str, list[dict[str, Any]]] = {}
+    for error in errors:
+        by_field.setdefault(str(error["loc"][1])[:100] if len(error["loc"]) > 1 else "the body", []).append(error)
+    return "; ".join(_explain_field(field, found) for field, found in list(by_field.items())[:3])
+
+
+def _explain_field(field: str, errors: Sequence[dict[str, Any]]) -> str:
+    items = ((part, error) for error in errors for part in error["loc"][2:] if isinstance(part, int))
+    place, error = next(items, (None, None))
+    if error is not None:  # a list came, and one of its items does not fit
+        field, errors = f"{field}.{place}", [error]
+    unusual = next((error for error in errors if error["type"] not in TYPES), None)
+    if unusual is None:
+        return f"{field}: expected {' or '.join(dict.fromkeys(TYPES[error['type']] for error in errors))}"
+    return f"{field}: {unusual['msg'].replace('Input should be', 'expected').removeprefix('Value error, ')[:200]}"
 
 
 async def _answer_http_error(request: Request, problem: Exception) -> JSONResponse:
