@@ -261,6 +261,9 @@ def test_folders_that_are_no_task(tmp_path, random_model):
         load_task(tmp_path)
     with pytest.raises(InputError, match="expected a task, one of tag"):
         find_task("dance")
+    for name, ours in {"NER": "tag", "sentiment": "classify", "snli": "infer", "qa": "answer", "srl": "roles"}.items():
+        with pytest.raises(InputError, match=f"found '{name}'; the task {ours} does this: elmo task train {ours}$"):
+            find_task(name)
     (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(OutputError, match=r"notes\.txt"):
         classifier().save(tmp_path)

@@ -24,6 +24,18 @@ TASKS = {
     "roles": "who did what to whom",
     "coref": "which mentions of a document mean the same",
 }
+# What the field calls them, for messages alone.
+OTHER_NAMES = {
+    "ner": "tag",
+    "pos": "tag",
+    "chunk": "tag",
+    "sentiment": "classify",
+    "nli": "infer",
+    "snli": "infer",
+    "qa": "answer",
+    "squad": "answer",
+    "srl": "roles",
+}
 
 
 def find_task(name: str) -> type[TaskModel]:
@@ -34,5 +46,7 @@ def find_task(name: str) -> type[TaskModel]:
         'tag'
     """
     if name not in TASKS:
-        raise InputError(f"expected a task, one of {', '.join(TASKS)}, found {name!r}{suggest(name, TASKS)}")
+        ours = OTHER_NAMES.get(name.lower())
+        near = suggest(name, TASKS) if ours is None else f"; the task {ours} does this: elmo task train {ours}"
+        raise InputError(f"expected a task, one of {', '.join(TASKS)}, found {name!r}{near}")
     return import_module(f"elmokit.tasks.{name}").TASK
