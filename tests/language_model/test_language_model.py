@@ -340,6 +340,10 @@ def test_a_vocabulary_that_cannot_be_right_is_refused(lm):
         (lambda lm: lm.predict("the", top=0), "expected 1 or more"),
         (lambda lm: lm.predict("the", direction="up"), "use 'forward' or 'backward'"),
         (lambda lm: lm.substitutes("the river", "bank"), "expected 'bank' in the sentence, found only.*the river"),
+        (
+            lambda lm: lm.substitutes("the river bank", "river bank"),
+            "expected one word, found 2: 'river bank'; substitutes stand for one word",
+        ),
         (lambda lm: lm.substitutes("", "bank"), "expected 'bank' in the sentence, found no words"),
         (lambda lm: lm.substitutes("the bank", "bank", occurrence=2), "stands there 1 time"),
     ],

@@ -335,6 +335,8 @@ def find_places(word: str, words: Sequence[str]) -> list[int]:
     """Where the word stands, which must be somewhere; spelt exactly so if it is there, else in other capitals."""
     places = [place for place, other in enumerate(words) if other == word]
     places = places or [place for place, other in enumerate(words) if other.casefold() == word.casefold()]
+    if not places and len(parts := word.split()) > 1:
+        raise InputError(f"expected one word, found {len(parts)}: {word!r}; substitutes stand for one word")
     if not places:
         found = f"only the words: {' '.join(words)}" if words else "no words"
         raise InputError(f"expected {word!r} in the sentence, found {found}{suggest(word, words)}")
