@@ -209,6 +209,14 @@ def test_an_empty_batch_and_only_empty_sentences(elmo):
 def test_wrong_ids_are_named(elmo):
     with pytest.raises(InputError, match=r"\(…, sentences, words, 50\), found \(2, 3\)"):
         elmo(torch.ones(2, 3, dtype=torch.int64))
+    advice = r"make them with this model's word_ids\(sentences\)"
+    for wrong, found in (
+        ([["the", "bank"]], "list "),
+        ("hello", "str 'hello'"),
+        (torch.ones(1, 2, 50), "a tensor of torch"),
+    ):
+        with pytest.raises(InputError, match=f"expected ids of shape .*, found {found}.*; {advice}"):
+            elmo(wrong)
     ids = word_ids([["a", "b", "c"]])
     ids[0, 1] = 0
     with pytest.raises(InputError, match="zeros before a real word"):

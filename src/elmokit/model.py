@@ -26,7 +26,7 @@ from elmokit import io
 from elmokit.config import ElmoConfig
 from elmokit.devices import move_to_device
 from elmokit.engines.precision import PrecisionName, check_precision
-from elmokit.errors import InputError
+from elmokit.errors import InputError, describe
 from elmokit.nn.bilm import BiLM, BilmState
 from elmokit.nn.packing import NUM_BOUNDARIES, BoundedText, add_boundaries
 from elmokit.nn.scalar_mix import ScalarMix
@@ -381,10 +381,16 @@ class Elmo(nn.Module):
         return mask_BW, layers_LBWD, reading.state
 
     def _flatten(self, ids: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-        columns = self.scheme.columns
-        if ids.dim() < 3 or ids.shape[-1] != columns:
+        columns, found = self.scheme.columns, None
+        if not isinstance(ids, Tensor):  # callers without a type checker pass sentences
+            found = describe(ids)
+        elif ids.is_floating_point():
+            found = f"a tensor of {ids.dtype}"
+        elif ids.dim() < 3 or ids.shape[-1] != columns:
+            found = str(tuple(ids.shape))
+        if found is not None:
             raise InputError(
-                f"expected ids of shape (…, sentences, words, {columns}), found {tuple(ids.shape)}; "
+                f"expected ids of shape (…, sentences, words, {columns}), found {found}; "
                 "make them with this model's word_ids(sentences)"
             )
         leading = tuple(ids.shape[:-2])
