@@ -65,7 +65,9 @@ def test_a_saved_model_reads_an_emoji_as_calmly_as_a_word(tiny, tmp_path):
         table_SE = network.body.state_dict()["encoder.characters.embedding"]
         table_SE[0xF0:0xF5] *= 50
     (tmp_path / "text.txt").write_text("a bank\n")
-    encode_corpus([tmp_path / "text.txt"], tmp_path / "corpus", vocabulary_size=5, min_count=1, tokenised=True, workers=1)
+    encode_corpus(
+        [tmp_path / "text.txt"], tmp_path / "corpus", vocabulary_size=5, min_count=1, tokenised=True, workers=1
+    )
     save_model(tmp_path / "model", network, {}, EncodedCorpus.open(tmp_path / "corpus"), {})
     word, emoji = Embedder.from_pretrained(tmp_path / "model").embed([["bank"], ["😀"]], layers=0)
     assert (emoji**2).sum() < 9 * (word**2).sum()

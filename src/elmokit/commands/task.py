@@ -334,7 +334,7 @@ def _split_at_blanks(text: str) -> list[list[Word]]:
     """A segmenter for text that is one sentence in words already."""
     from elmokit.text.segmenters import Word
 
-    return [[Word(found.group(), found.start(), found.end()) for found in re.finditer(r"\S+", text)]]
+    return [[Word(found.group(), found.start(), found.end()) for found in re.finditer(r"[^ \t\r\n]+", text)]]
 
 
 def _scores_line(name: str, scores: dict[str, float], metric: str) -> str:
