@@ -25,7 +25,7 @@ from tqdm import tqdm
 from elmokit.devices import find_device
 from elmokit.embed.batches import ReadRows, Result, Row, embed_sentences, read_in_halves
 from elmokit.embed.documents import Document, make_document, split_text
-from elmokit.embed.inputs import Vectors, check_sentences, describe, find_vectors
+from elmokit.embed.inputs import Vectors, check_sentences, find_vectors
 from elmokit.embed.layers import (
     Layers,
     Pooling,
@@ -36,7 +36,7 @@ from elmokit.embed.layers import (
     scale_to_unit_length,
 )
 from elmokit.engines.precision import PrecisionName, check_precision
-from elmokit.errors import InputError
+from elmokit.errors import InputError, describe
 from elmokit.model import Elmo
 from elmokit.nn.bilm import BilmState
 from elmokit.nn.packing import NUM_BOUNDARIES

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from elmokit.errors import InputError, describe
 
-__all__ = ["Vectors", "check_sentences", "check_tokenised", "describe", "find_vectors"]
+__all__ = ["Vectors", "check_sentences", "check_tokenised", "find_vectors"]
 
 Vectors = np.ndarray | Tensor | Sequence[np.ndarray] | Sequence[Tensor]
 

@@ -17,10 +17,9 @@ import numpy as np
 
 from elmokit.cores import use_threads
 from elmokit.embed.embedder import Embedder
-from elmokit.embed.inputs import describe
 from elmokit.embed.layers import Layers, check_layers, refuse_overflow
 from elmokit.engines.precision import PrecisionName
-from elmokit.errors import InputError
+from elmokit.errors import InputError, describe
 from elmokit.reading.encoder import StateMode, split_sentence
 
 __all__ = ["EmbedBatches"]
