@@ -60,9 +60,9 @@ def test_embed_all_is_embed(client):
     np.testing.assert_allclose(table["vectors"][1].as_py(), expected[1], atol=1e-6)
 
 
-def test_openai_embeddings_are_the_mean_over_words(client):
+def test_openai_embeddings_are_the_mean_over_words_at_length_1(client):
     asked = {"input": TEXTS[:2], "model": "other"}
-    expected = embedder_of(client, "other").encode(TEXTS[:2])
+    expected = embedder_of(client, "other").encode(TEXTS[:2], normalize=True)
     plain = client.post("/v1/embeddings", json=asked).json()
     coded = client.post("/v1/embeddings", json=asked | {"encoding_format": "base64"}).json()
     assert plain["usage"] == {"prompt_tokens": 9, "total_tokens": 9} and plain["model"] == "other"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from fastapi import APIRouter, Response
 
-from elmokit.embed.layers import pool_words
+from elmokit.embed.layers import pool_words, scale_to_unit_length
 from elmokit.serve.answers import answer_json, write_base64
 from elmokit.serve.errors import RequestError
 from elmokit.serve.models import Shelf
@@ -23,12 +23,12 @@ def make_openai_router(shelf: Shelf) -> APIRouter:
 
     @router.post("/embeddings")
     async def embeddings(asked: EmbeddingsRequest) -> Response:
-        """One vector per text: the mean over its words of the average layer."""
+        """One vector per text, of length 1 as OpenAI's are: the mean over its words of the average layer."""
         model = shelf.find_model(asked.model)
         if asked.dimensions not in (None, model.embedder.dim):
             raise RequestError(f"asked for {asked.dimensions} dimensions: {model.name} has {model.embedder.dim}")
         words, vectors = await embed_words(model, shelf.check_texts(asked.input), "average")
-        pooled: list[np.ndarray] = [pool_words(words_WD, "mean") for words_WD in vectors]
+        pooled: list[np.ndarray] = [scale_to_unit_length(pool_words(words_WD, "mean")) for words_WD in vectors]
         written = pooled if asked.encoding_format == "float" else [write_base64(vector_D) for vector_D in pooled]
         count = sum(map(len, words))
         return answer_json(
