@@ -65,7 +65,7 @@ def test_info_lists_what_is_there_and_what_could_be(capsys, monkeypatch):
     assert main(["info"]) == 0
     shown = capsys.readouterr().out
     assert "en-small  comes with elmokit\n" in shown
-    assert "yy-large  not installed: pip install ./packages/elmokit-yy-large\n" in shown
+    assert "yy-large  not installed; in a checkout: pip install ./packages/elmokit-yy-large\n" in shown
     assert main(["info", "--json"]) == 0
     models = json.loads(capsys.readouterr().out)["models"]
     assert [model["name"] for model in models if model["folder"]] == model_names()
