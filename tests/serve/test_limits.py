@@ -49,8 +49,20 @@ def test_a_long_text_is_split_in_a_thread_so_that_others_are_answered_meanwhile(
 
     model.embedder.segmenter = split
     text = "bank " * 6_000  # more words than a text may have, which is seen only once it is split
-    client.post(path, json={"inputs": text, "texts": text, "text": text, "word": "bank"})
+    own = {"/layers": ["texts"], "/compare": ["texts", "word"], "/predict": ["text"], "/substitutes": ["text", "word"]}
+    fields = own.get(path, ["inputs"])
+    client.post(path, json={field: "bank" if field == "word" else text for field in fields})
     assert threads and all(name.startswith("asyncio_") for name in threads)
+
+
+def test_a_misspelt_field_of_our_own_routes_is_refused(serve):
+    client = serve()
+    told = check_refusal(client.post("/layers", json={"texts": "a", "vectros": "list"}), 422)
+    assert told["error"] == "vectros: no field of this request has that name"
+    check_refusal(client.post("/tag", json={"texts": "a", "name": "x"}), 422)
+    assert (
+        client.post("/embed", json={"inputs": "a", "prompt_name": None}).status_code == 200
+    )  # other servers have more
 
 
 def test_too_much_of_anything_is_refused(serve):

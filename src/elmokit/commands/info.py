@@ -81,7 +81,12 @@ def _describe_models() -> list[dict[str, str]]:
     here = {model["name"] for model in models}
     for name in sorted(set(KNOWN) - here):
         models.append(
-            {"name": name, "state": f"not installed; in a checkout: {install_command(name)}", "folder": "", "description": ""}
+            {
+                "name": name,
+                "state": f"not installed; in a checkout: {install_command(name)}",
+                "folder": "",
+                "description": "",
+            }
         )
     return models
 

@@ -184,6 +184,8 @@ def _explain_field(field: str, errors: Sequence[dict[str, Any]]) -> str:
     if error is not None:  # a list came, and one of its items does not fit
         field, errors = f"{field}.{place}", [error]
     unusual = next((error for error in errors if error["type"] not in TYPES), None)
+    if unusual is not None and unusual["type"] == "extra_forbidden":
+        return f"{field}: no field of this request has that name"
     if unusual is None:
         return f"{field}: expected {' or '.join(dict.fromkeys(TYPES[error['type']] for error in errors))}"
     return f"{field}: {unusual['msg'].replace('Input should be', 'expected').removeprefix('Value error, ')[:200]}"

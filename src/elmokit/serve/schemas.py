@@ -1,4 +1,8 @@
-"""What requests look like, and refusals. Unknown fields are ignored, as text-embeddings-inference does."""
+"""What requests look like, and refusals.
+
+Unknown fields of a route that another server has too are ignored, as there; those of our own routes are refused:
+whoever sends one has misspelt it.
+"""
 
 from __future__ import annotations
 
@@ -49,6 +53,12 @@ class Request(Body):
     model: StrictStr | None = Field(None, description="one of the server's models; the first if not given")
 
 
+class OwnRequest(Request):
+    """A request that no other server knows."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 class EmbeddingsRequest(Request):
     """OpenAI's request for embeddings."""
 
@@ -83,28 +93,28 @@ class TokenizeRequest(Request):
     add_special_tokens: StrictBool = True
 
 
-class LayersRequest(Request):
+class LayersRequest(OwnRequest):
     """Words, their places and all layers of each."""
 
     texts: Texts
     vectors: Literal["list", "base64"] = Field("base64", description="how layers are written in JSON")
 
 
-class CompareRequest(Request):
+class CompareRequest(OwnRequest):
     """A word in several sentences."""
 
     word: Text = Field(min_length=1, max_length=200, description='"New York" is a sequence, "bank|banks" either')
     texts: Texts
 
 
-class PredictRequest(Request):
+class PredictRequest(OwnRequest):
     """A text to continue at its end and at its beginning; each of its words gets its probability."""
 
     text: Text
     top: Top = 10
 
 
-class SubstitutesRequest(Request):
+class SubstitutesRequest(OwnRequest):
     """A word of a sentence to replace."""
 
     text: Text
@@ -116,11 +126,13 @@ class SubstitutesRequest(Request):
 class TagRequest(Body):
     """Texts for a task model of the server."""
 
+    model_config = ConfigDict(extra="forbid")
+
     texts: Texts
     task: StrictStr | None = Field(None, description="one of the server's task models; the first if not given")
 
 
-class InsideRequest(Request):
+class InsideRequest(OwnRequest):
     """A word whose way through the model is to be shown."""
 
     word: Text = Field(min_length=1, max_length=100)
