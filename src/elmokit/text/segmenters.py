@@ -370,7 +370,7 @@ def _compile_pattern(has_addresses: bool) -> regex.Pattern[str]:
         r"\p{Regional_Indicator}{1,2}+|(?=\p{Extended_Pictographic})\X|[0-9*\#]\uFE0F?\u20E3",  # emoji, keycaps
         r"^(?:[:;=][-'^]?[()\[\]DPp|/\\]|<3)$",  # an emoticon that stands alone
         rf"(?<!{letter})(?:C\+\+|[CF]\#)(?!{letter})",
-        rf"\p{{Lu}}++(?:&\p{{Lu}}++)++(?!{letter})",  # AT&T
+        rf"\p{{Lu}}++(?:&\p{{Lu}}++)++(?!{letter}|&\p{{Lu}})",  # AT&T; the last part is for languages without ++
         rf"(?:\p{{Lu}}\.){{2,8}}(?:-{run})++",  # U.S.-based
         rf"(?<!{letter})['’](?:\p{{Nd}}0s|(?i:em|tis|twas|twill|twould|til))(?!{letter})",
         rf"(?<=[\p{{L}}\p{{N}}.)\]\"”])['’](?i:s|m|d|re|ve|ll)(?!{letter})",  # U.S.'s
