@@ -123,6 +123,8 @@ export function openPredictions(root, page) {
       text(0, 14, `${say("forward")} →`, { size: 12.5, fill: colour("quiet") }),
       text(0, 2 * half + 108, `← ${say("backward")}`, { size: 12.5, fill: colour("quiet") }),
     );
+    const labels = []; // above the lines, which would strike them through
+    const halo = { stroke: colour("paper"), "stroke-width": 4, "paint-order": "stroke" };
     words.forEach(({ word, forward, backward }, i) => {
       const x = i * step;
       const tall = (bits) => (half * bits) / highest;
@@ -136,22 +138,17 @@ export function openPredictions(root, page) {
           `${word}, ${say("forward")}: ${forward.toFixed(1)}`,
         ),
         bar(x, middle + 32, step, tall(backward), backward, `${word}, ${say("backward")}: ${backward.toFixed(1)}`),
-        text(x + step / 2, middle - tall(forward) - 5, forward.toFixed(1), {
-          size: 11,
-          anchor: "middle",
-          fill: colour("quiet"),
-        }),
-        text(x + step / 2, middle + 32 + tall(backward) + 13, backward.toFixed(1), {
-          size: 11,
-          anchor: "middle",
-          fill: colour("quiet"),
-        }),
         text(x + step / 2, middle + 21, shorten(word, Math.floor(step / 7.2)), {
           size: 13.5,
           anchor: "middle",
           weight: i === at ? 700 : null,
           fill: i === at ? colour("accent") : null,
         }),
+      );
+      const label = { size: 11, anchor: "middle", fill: colour("quiet"), ...halo };
+      labels.push(
+        text(x + step / 2, middle - tall(forward) - 5, forward.toFixed(1), label),
+        text(x + step / 2, middle + 32 + tall(backward) + 13, backward.toFixed(1), label),
       );
     });
     const along = (name, y) =>
@@ -165,6 +162,7 @@ export function openPredictions(root, page) {
     svg.append(
       along("forward", (bits) => middle - (half * bits) / highest),
       along("backward", (bits) => middle + 32 + (half * bits) / highest),
+      ...labels,
       drawKey(0, 2 * half + 126, 200, "0", `${HIGHEST}`, say("surprise")),
     );
     return svg;
