@@ -25,6 +25,7 @@ from elmokit.pretrain.basis import level_words, shorten_directions
 from elmokit.pretrain.rare_bytes import calm_rare_bytes
 from elmokit.pretrain.saving import SAMPLE_SENTENCES
 from elmokit.text.files import LineReader
+from elmokit.text.segmenters import split_at_blanks
 
 LIMIT = 95e6  # bytes of a file
 CHARACTERS = "encoder.characters.embedding"
@@ -46,7 +47,7 @@ def main():
     if asked.about:
         checkpoint.metadata |= json.loads(asked.about.read_text(encoding="utf-8"))
     if asked.shorten:
-        sentences = [line.text().split() for line in islice(LineReader([asked.shorten]), SAMPLE_SENTENCES)]
+        sentences = [split_at_blanks(line.text()) for line in islice(LineReader([asked.shorten]), SAMPLE_SENTENCES)]
         checkpoint.tensors, checkpoint.softmax = shorten_directions(checkpoint, checkpoint.softmax, sentences)
     factor = level(checkpoint) if asked.level else 1.0
     if asked.mix:

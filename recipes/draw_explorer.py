@@ -45,7 +45,7 @@ def main():
 
 
 def take(browser, address, view, path, options):
-    """One picture, in as many colours as it needs."""
+    """One picture, in 128 colours: a third of the bytes, and no difference to the eye."""
     context = browser.new_context(locale="en-GB", **options)
     page, wrong = context.new_page(), []
     page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)

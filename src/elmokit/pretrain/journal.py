@@ -176,6 +176,8 @@ class RateGuard:
     def find_divergence(self, steps: int, lost: int) -> str | None:
         """Why training must end: most of the last steps were lost, and smaller ones cannot help weights that stand.
 
+        The last ones since the command was called: unlike the rates, this is not part of a checkpoint.
+
         Arguments:
             steps: of this line of the log.
             lost: how many of them were lost.
