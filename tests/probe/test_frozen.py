@@ -129,7 +129,7 @@ def test_a_file_that_was_cut_is_made_anew(spelled, tmp_path):
 
 def test_vectors_that_are_no_numbers_are_refused(spelled, tmp_path, monkeypatch):
     monkeypatch.setattr(spelled, "layers", lambda sentences: [np.full((2, len(s), 8), np.nan) for s in sentences])
-    with pytest.raises(InputError, match="'She' are too large or not numbers"):
+    with pytest.raises(InputError, match="the vectors of 'She' are kept in float16, which cannot hold their value nan"):
         freeze(spelled, SENTENCES, span_every_word(SENTENCES), folder=tmp_path)
 
 

@@ -53,7 +53,7 @@ def test_values_beyond_float16_are_an_error(tmp_path):
     broken = source()
     with torch.no_grad():
         broken.elmo.encoder.projection.bias.fill_(1e6)
-    with pytest.raises(InputError, match="'hello' has layers with values that no float16 holds"):
+    with pytest.raises(InputError, match="layers of 'hello' are kept in float16, which cannot hold"):
         LayerStore(tmp_path, broken).add([["hello"]])
 
 

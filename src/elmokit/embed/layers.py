@@ -23,6 +23,7 @@ __all__ = [
     "NAMED_LAYERS",
     "Layers",
     "Pooling",
+    "check_float16",
     "check_layers",
     "check_pooling",
     "choose_layers",
@@ -121,6 +122,19 @@ def refuse_overflow(largest: float) -> None:
     """Refuse vectors whose largest number would be infinite in float16."""
     if largest >= FLOAT16_LIMIT:
         raise InputError(f"a vector has the value {largest:.3g}, too large for float16: use dtype float32")
+
+
+def check_float16(vectors: np.ndarray, whose: str, *, advice: str) -> None:
+    """Refuse vectors that are kept in float16 and have a number that it cannot hold: too large, or NaN.
+
+    Arguments:
+        vectors: of any shape.
+        whose: how the message calls them, such as `"the static vectors"`.
+        advice: what to do, the end of the message.
+    """
+    largest = float(np.abs(vectors).max(initial=0))
+    if not largest < FLOAT16_LIMIT:  # NaN is not, either
+        raise InputError(f"{whose} are kept in float16, which cannot hold their value {largest:.3g}: {advice}")
 
 
 def compute_cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -25,7 +25,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from elmokit.errors import InputError, OutputError
+from elmokit.embed.layers import check_float16
+from elmokit.errors import OutputError
 from elmokit.io.atomic import replace_text
 from elmokit.io.locks import lock_output
 from elmokit.probe.sources import LayerMix, VectorSource
@@ -34,7 +35,6 @@ from elmokit.waits import show_progress
 __all__ = ["Frozen", "WordSpan", "each_mix", "freeze", "open_folder", "span_every_word"]
 
 BLOCK = 1024  # sentences between two notes of how far a pass has come
-LARGEST = float(np.finfo(np.float16).max)
 
 
 class WordSpan(NamedTuple):
@@ -181,11 +181,8 @@ def _fill(
             )
             for span in block:
                 vectors_LD = arrays[span.sentence][:, span.start : span.stop].mean(axis=1)
-                if not np.abs(vectors_LD).max(initial=0) < LARGEST:
-                    raise InputError(
-                        f"the vectors of {' '.join(sentences[span.sentence][span.start : span.stop])!r} are too large "
-                        "or not numbers: is the model whole?"
-                    )
+                words = " ".join(sentences[span.sentence][span.start : span.stop])
+                check_float16(vectors_LD, f"the vectors of {words!r}", advice="is the model, or the file, whole?")
                 layers_LND[:, place] = vectors_LD
                 place += 1
             layers_LND.flush()

@@ -27,14 +27,15 @@ from torch.nn import functional as F
 
 from elmokit.devices import move_to_device
 from elmokit.embed.embedder import Embedder
-from elmokit.errors import CheckpointError, InputError, OutputError
+from elmokit.embed.layers import check_float16
+from elmokit.errors import CheckpointError, OutputError
 from elmokit.io import model_names
 from elmokit.io.atomic import replace_text
 from elmokit.io.locks import lock_output
 from elmokit.model import Elmo
 from elmokit.waits import show_progress
 
-__all__ = ["TaskElmo", "LayerStore", "open_elmo"]
+__all__ = ["TaskElmo", "LayerStore", "check_layers_fit", "open_elmo"]
 
 RECORD = np.dtype([("key", "S16"), ("start", "<i8"), ("length", "<i8")])
 WORDS_PER_WRITE = 1 << 16
@@ -92,6 +93,11 @@ def open_elmo(source: str, *, tunes: bool = False, random: bool = False, seed: i
         )
     is_known_everywhere = source in model_names() or not Path(source).exists()
     return TaskElmo(elmo, source, travels=tunes or random or not is_known_everywhere)
+
+
+def check_layers_fit(layers_LWD: np.ndarray, words: Sequence[str]) -> None:
+    """Refuse the layers of a sentence that float16 cannot hold."""
+    check_float16(layers_LWD, f"the layers of {' '.join(words)[:60]!r}", advice="is the model whole?")
 
 
 class LayerStore:
@@ -167,13 +173,9 @@ class LayerStore:
             for places, arrays in embedder.embed_batches(sentences, layers="all"):
                 for place, layers_LWD in zip(places, arrays, strict=True):
                     length = layers_LWD.shape[1]
+                    check_layers_fit(layers_LWD, sentences[place])
                     # By torch, which rounds four times as fast as numpy does.
                     halves_LWD = torch.from_numpy(layers_LWD).half()
-                    if not halves_LWD.isfinite().all():
-                        raise InputError(
-                            f"the sentence {' '.join(sentences[place])[:60]!r} has layers with values that no float16 "
-                            "holds, in which they are kept: is the model whole?"
-                        )
                     waiting.append(halves_LWD.transpose(0, 1).reshape(length, self.width).numpy())
                     records.append((keys[place], row, length))
                     row += length

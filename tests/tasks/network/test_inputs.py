@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from elmokit import Embedder
-from elmokit.errors import ConfigError
+from elmokit import Elmo, ElmoConfig, Embedder
+from elmokit.errors import ConfigError, InputError
 from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig
-from elmokit.tasks.layer_store import open_elmo
+from elmokit.tasks.layer_store import TaskElmo, open_elmo
 from elmokit.tasks.network.inputs import WordInputs
 from elmokit.validation import build_from
 
@@ -44,6 +46,24 @@ def test_common_words_are_kept_for_text_that_comes_later(vectors, monkeypatch):
     assert inputs_for(InputConfig(vectors=vectors), [["other"]]).words == ["the", "bank", "Bank", "other"]
     monkeypatch.setattr("elmokit.tasks.network.inputs.COMMON_WORDS", 1)
     assert inputs_for(InputConfig(vectors=vectors), [["Other"]]).words == ["the", "other"]
+
+
+def test_static_vectors_beyond_float16_are_an_error(tmp_path):
+    (tmp_path / "large.vec").write_text("the 70000 1\nbank 2 3\n", encoding="utf-8")
+    config = InputConfig(vectors=str(tmp_path / "large.vec"))
+    with pytest.raises(InputError, match=r"static vectors are kept in float16, .* their value 7e\+04: scale them"):
+        inputs_for(config, SENTENCES)
+    learning = inputs_for(replace(config, train_vectors=True), SENTENCES)  # in float32
+    assert learning([["the"]]).features_BWF.tolist() == [[[70000, 1]]]
+
+
+def test_layers_beyond_float16_are_an_error_without_a_store_too():
+    broken = TaskElmo(Elmo.random(ElmoConfig.tiny(), num_mixes=0), "random", travels=True)
+    with torch.no_grad():
+        broken.elmo.encoder.projection.bias.fill_(1e6)
+    inputs = WordInputs(InputConfig(elmo="random"), elmo=broken)
+    with pytest.raises(InputError, match="layers of 'hello' are kept in float16, which cannot hold"):
+        inputs([["hello"]])
 
 
 def test_keyed_vectors_of_gensim():

@@ -23,10 +23,11 @@ from torch.nn import functional as F
 from elmokit.config import CharConfig
 from elmokit.devices import move_to_device
 from elmokit.embed.embedder import Embedder
+from elmokit.embed.layers import check_float16
 from elmokit.nn.scalar_mix import ScalarMix
 from elmokit.nn.word_encoder import CharCnn, count_needed_columns
 from elmokit.tasks.config import InputConfig
-from elmokit.tasks.layer_store import LayerStore, TaskElmo
+from elmokit.tasks.layer_store import LayerStore, TaskElmo, check_layers_fit
 from elmokit.text.characters import ByteScheme
 from elmokit.text.word_vectors import WordVectors, read_vectors, read_width
 
@@ -251,6 +252,7 @@ class WordInputs(nn.Module):
         layers_BLWE = np.zeros((len(sentences), self.elmo.num_layers, longest, self.elmo.dim), np.float16)
         for places, arrays in self._embedder.embed_batches(sentences, layers="all"):
             for place, layers_LWE in zip(places, arrays, strict=True):
+                check_layers_fit(layers_LWE, sentences[place])
                 layers_BLWE[place, :, : layers_LWE.shape[1]] = layers_LWE
         return torch.from_numpy(layers_BLWE).to(self.device).float().transpose(0, 1)
 
@@ -269,7 +271,10 @@ class _Rows(dict[str, int]):
 def _table(vectors_VE: np.ndarray | Tensor, *, learns: bool) -> nn.Embedding:
     """The vectors below a row of zeros for padding and unknown words; frozen ones are rounded as they are saved."""
     table_VE = torch.as_tensor(vectors_VE, dtype=torch.float32)
-    table_VE = F.pad(table_VE if learns else table_VE.half().float(), (0, 0, 1, 0))
+    if not learns and not table_VE.is_meta:
+        check_float16(table_VE.numpy(force=True), "the static vectors", advice="scale them, such as to length 1")
+        table_VE = table_VE.half().float()
+    table_VE = F.pad(table_VE, (0, 0, 1, 0))
     return nn.Embedding.from_pretrained(table_VE, freeze=not learns, padding_idx=0)
 
 
