@@ -48,6 +48,13 @@ def test_common_words_are_kept_for_text_that_comes_later(vectors, monkeypatch):
     assert inputs_for(InputConfig(vectors=vectors), [["Other"]]).words == ["the", "other"]
 
 
+def test_words_that_have_no_vector_are_not_remembered(vectors):
+    inputs = inputs_for(InputConfig(vectors=vectors), SENTENCES)
+    before = len(inputs._rows)
+    inputs([[f"word{number}" for number in range(9)], ["THE"]])
+    assert len(inputs._rows) == before
+
+
 def test_static_vectors_beyond_float16_are_an_error(tmp_path):
     (tmp_path / "large.vec").write_text("the 70000 1\nbank 2 3\n", encoding="utf-8")
     config = InputConfig(vectors=str(tmp_path / "large.vec"))

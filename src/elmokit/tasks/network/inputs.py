@@ -258,14 +258,13 @@ class WordInputs(nn.Module):
 
 
 class _Rows(dict[str, int]):
-    """The row of a word's static vector, or of its lower-cased form; 0 for none. What was asked for is remembered."""
+    """The row of a word's static vector, or of its lower-cased form; 0 for none."""
 
     def __init__(self, words: Sequence[str]) -> None:
         super().__init__((word, row) for row, word in enumerate(words, start=1))
 
     def __missing__(self, word: str) -> int:
-        row = self[word] = self.get(word.lower(), 0)
-        return row
+        return self.get(word.lower(), 0)  # not remembered: a server is asked for words without end
 
 
 def _table(vectors_VE: np.ndarray | Tensor, *, learns: bool) -> nn.Embedding:
