@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from elmokit import Embedder
-from elmokit.probe.cosines import scale_to_unit
+from elmokit.embed.layers import scale_to_unit_length
 from elmokit.probe.words import compare_spellings, model_vocabulary
 
 
@@ -33,7 +33,7 @@ def main():
     derived, stems = ([rows[pair[part]] for pair in pairs] for part in (0, 1))
     embedder = Embedder.from_pretrained(asked.model)
     layer_VD = np.concatenate(embedder.embed([[word] for word in vocabulary], layers=0))
-    unit_VD, equal_VD = scale_to_unit(layer_VD), scale_to_unit(whiten(layer_VD))
+    unit_VD, equal_VD = scale_to_unit_length(layer_VD), scale_to_unit_length(whiten(layer_VD))
     print(f"{len(pairs)} derived words, {sum(pair[0] not in known for pair in pairs)} of them outside the first words")
     print(f"{'':44}{'first':>8}{'in ten':>8}{'median':>8}   the nearest to {pairs[0][0]}")
     show("layer 0", unit_VD[derived] @ unit_VD.T, derived, stems, vocabulary)
