@@ -201,6 +201,32 @@ def test_word_and_unicode_models():
     assert unicode(unicode.word_ids([["가ab", "b"]])).layers.shape == (3, 1, 2, 12)
 
 
+def test_models_that_number_words_otherwise_have_other_fingerprints():
+    words = ElmoConfig(None, WordConfig(5, 6), TINY.lstm, projects_words=False)
+    own, other = ["<S>", "</S>", "<UNK>", "cat", "dog"], ["<S>", "</S>", "<UNK>", "dog", "cat"]
+    marks = ["<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>"]
+    letters = ElmoConfig(
+        CharConfig(scheme="unicode", num_symbols=8, dim=4, filters=((1, 4),), num_highways=1), lstm=TINY.lstm
+    )
+    made = [
+        Elmo.random(words),
+        Elmo.random(words, vocabulary=own),
+        Elmo.random(words, vocabulary=other),
+        Elmo.random(letters, alphabet=[*marks, "a", "b"]),
+        Elmo.random(letters, alphabet=[*marks, "b", "a"]),
+        Elmo(letters, alphabet=[*marks, "a", "b"], swaps_markers=True),
+    ]
+    made[-1].load_state_dict(made[-3].state_dict())
+    assert len({model.fingerprint() for model in made}) == len(made)
+    assert made[1].fingerprint() == Elmo.random(words, vocabulary=own).fingerprint()
+
+
+def test_a_model_of_bytes_keeps_the_fingerprint_that_older_versions_gave_it(elmo):
+    """Layer stores, task folders and unfinished jobs are named after it."""
+    elmo.load_state_dict({name: torch.full_like(value, 0.5) for name, value in elmo.state_dict().items()})
+    assert elmo.fingerprint() == "e2f1259ff84922a7f54f5c47808fea9a"
+
+
 def test_an_empty_batch_and_only_empty_sentences(elmo):
     assert elmo(torch.zeros(0, 3, 50, dtype=torch.int64)).layers.shape == (3, 0, 3, 12)
     assert elmo(word_ids([[], []])).layers.shape == (3, 2, 0, 12)

@@ -12,6 +12,7 @@ L LSTM layers.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Sequence
 from math import prod
@@ -267,8 +268,11 @@ class Elmo(nn.Module):
         )
 
     def fingerprint(self) -> str:
-        """A short hash of the config and all weights: equal for equal models."""
+        """A short hash of the config, the lists that words are numbered by, and all weights: equal for equal models."""
         digest = hashlib.blake2b(self.config.to_json().encode(), digest_size=16)
+        lists = {"alphabet": self.alphabet, "vocabulary": self.vocabulary, "swaps_markers": self.swaps_markers}
+        if any(lists.values()):  # models of bytes have none, and keep the hash that older versions gave them
+            digest.update(json.dumps(lists).encode())
         for name, tensor in sorted(self.state_dict().items()):
             digest.update(name.encode())
             digest.update(memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()))
