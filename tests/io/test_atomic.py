@@ -10,7 +10,7 @@ import pytest
 
 from elmokit.errors import InputError, OutputError
 from elmokit.io import load, native, save
-from elmokit.io.atomic import replace_text
+from elmokit.io.atomic import replace_text, sweep_partial
 
 
 def listing(path):
@@ -154,6 +154,43 @@ def test_a_replacement_that_fails_leaves_the_old_model(random_checkpoint, tmp_pa
     assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
 
 
+def replace_and_be_killed(dest, text, before):
+    """Replace the folder in a process that ends before its rename of that number."""
+    code = f"""
+import os
+from pathlib import Path
+from elmokit.io.atomic import new_folder
+rename, calls = Path.rename, []
+def until_killed(path, target):
+    calls.append(path)
+    return os._exit(9) if len(calls) == {before} else rename(path, target)
+Path.rename = until_killed
+with new_folder(Path({str(dest)!r}), replaces=["note"]) as partial:
+    (partial / "note").write_text({text!r})
+"""
+    assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 9
+
+
+def test_what_a_kill_left_beside_its_place_is_put_back(tmp_path):
+    dest = tmp_path / "dest"
+    dest.mkdir()
+    (dest / "note").write_text("old")
+    replace_and_be_killed(dest, "new", before=2)  # the old folder has stepped aside, the new one is not there yet
+    assert not dest.exists()
+    sweep_partial(dest)
+    assert listing(tmp_path) == ["dest", "dest/note"]
+    assert (dest / "note").read_text() == "old"
+
+
+def test_what_was_moved_aside_goes_where_a_folder_has_taken_its_place(tmp_path):
+    for name, text in (("dest", "new"), (".dest.0123abcd.old", "old"), (".other.0123abcd.old", "of another output")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "note").write_text(text)
+    sweep_partial(tmp_path / "dest")
+    assert listing(tmp_path) == [".other.0123abcd.old", ".other.0123abcd.old/note", "dest", "dest/note"]
+    assert (tmp_path / "dest" / "note").read_text() == "new"
+
+
 def test_an_interrupt_leaves_nothing(random_checkpoint, tmp_path, monkeypatch):
     def interrupt(*arguments, **named):
         raise KeyboardInterrupt
@@ -164,7 +201,13 @@ def test_an_interrupt_leaves_nothing(random_checkpoint, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("wrong", [{"format": "onnx"}, {"dtype": "int4"}])
+@pytest.mark.parametrize("wrong", [{"format": "onnx"}, {"dtype": "int4"}, {"softmax_dtype": "bfloat16"}])
 def test_unknown_formats_and_types(random_checkpoint, tmp_path, wrong):
     with pytest.raises(InputError, match="expected format native or allennlp and dtype float32, float16 or int8"):
         save(random_checkpoint(), tmp_path / "model", **wrong)
+
+
+def test_allennlps_layout_takes_no_smaller_output_layer(random_checkpoint, tmp_path):
+    with pytest.raises(InputError, match="stores float32 only: use dtype='float32' and no softmax_dtype"):
+        save(random_checkpoint(), tmp_path / "model", format="allennlp", softmax_dtype="int8")
+    assert not list(tmp_path.iterdir())

@@ -2,7 +2,8 @@
 
 A destination arrives; the writer is handed a temporary name beside it. Once the writer is done, what it wrote is
 flushed to the disk and takes the destination's name by a rename, and the rename is flushed too. Any failure removes
-the temporary and leaves what was there before; so does a kill, apart from the temporary itself.
+the temporary and leaves what was there before; so does a kill, apart from the temporary itself. A folder that is
+replaced steps aside first: a kill just then leaves it beside its place, and `sweep_partial` puts it back.
 """
 
 from __future__ import annotations
@@ -87,8 +88,15 @@ def new_folder(dest: Path, *, replaces: Collection[str] | None = None) -> Iterat
 
 
 def sweep_partial(dest: Path) -> None:
-    """Remove what killed writers of a folder left beside it; only for the one who holds the lock of the job."""
-    for stale in dest.parent.glob(f".{glob.escape(dest.name)}.{'[0-9a-f]' * 8}.partial"):
+    """Remove what killed writers of a folder left beside it, and put back what one of them had moved aside.
+
+    Only for the one who holds the lock of the job: to others a writer at work looks like a killed one.
+    """
+    pattern = f".{glob.escape(dest.name)}.{'[0-9a-f]' * 8}"
+    moved = sorted(dest.parent.glob(f"{pattern}.old"), key=lambda path: path.stat().st_mtime)
+    if moved and not os.path.lexists(dest):
+        moved.pop().rename(dest)  # the last one
+    for stale in [*moved, *dest.parent.glob(f"{pattern}.partial")]:
         shutil.rmtree(stale, ignore_errors=True)
 
 
