@@ -112,6 +112,15 @@ def test_a_package_whose_files_are_gone_says_so(tmp_path, monkeypatch, capsys):
     assert re.search(r"^zz-tiny +package elmokit-test 1\.0, broken", capsys.readouterr().out, re.MULTILINE)
 
 
+def test_a_folder_inside_a_package_is_found_and_the_package_does_not_run(site, tmp_path, monkeypatch):
+    outer = tmp_path / "other" / "elmokit_outer"
+    shutil.copytree(site / "elmokit_xx_tiny", outer / "inside")
+    (outer / "__init__.py").write_text("raise AssertionError('nothing of a package runs')")
+    register("yy-tiny", "elmokit_outer.inside", tmp_path / "other", monkeypatch)
+    assert load("yy-tiny").path == outer / "inside"
+    assert "elmokit_outer" not in sys.modules
+
+
 def test_two_packages_of_one_name_are_not_chosen_from(site, tmp_path, monkeypatch):
     register("xx-tiny", "elmokit_xx_tiny", tmp_path / "other", monkeypatch)
     with pytest.raises(CheckpointError, match=r"elmokit-test 1\.0 and elmokit-xx-tiny 0\.1\.0 both bring a model"):

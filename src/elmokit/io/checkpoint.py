@@ -1,6 +1,6 @@
 """What every loader returns and every writer takes: a config, named tensors, and the lists that go with them.
 
-A `Checkpoint` arrives from a file format (`native`, `hdf5`, `manylangs`) or from a model about to be saved, and
+A `Checkpoint` arrives from a file format (`native`, `allennlp`, `manylangs`) or from a model about to be saved, and
 leaves for the other side. Its tensors carry one set of names whatever file they came from, and their shapes
 follow from the config alone (`expected_shapes`), so a wrong file is found out before a network is built and,
 where the format allows, before a byte of it is read.

@@ -69,11 +69,14 @@ def save(
         softmax_dtype: how the output layer is stored; like the rest if unset.
         overwrite: replace a folder at `dest` that holds a model of this format and nothing else.
     """
-    if format not in OWN_FILES or dtype not in ("float32", "float16", "int8"):
-        expected = "format native or allennlp and dtype float32, float16 or int8"
-        raise InputError(f"expected {expected}, got {format}, {dtype}")
-    if format == "allennlp" and dtype != "float32":
-        raise InputError("AllenNLP's layout stores float32 only: use dtype='float32', or format='native'")
+    dtypes = {dtype, softmax_dtype or dtype}
+    if format not in OWN_FILES or not dtypes <= {"float32", "float16", "int8"}:
+        expected = "format native or allennlp and dtype float32, float16 or int8, softmax_dtype one of these or unset"
+        raise InputError(f"expected {expected}, got {format}, {dtype}, {softmax_dtype}")
+    if format == "allennlp" and dtypes != {"float32"}:
+        raise InputError(
+            "AllenNLP's layout stores float32 only: use dtype='float32' and no softmax_dtype, or format='native'"
+        )
     path = Path(dest).expanduser()
     try:
         checkpoint.check("the model to be saved")

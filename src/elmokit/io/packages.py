@@ -91,10 +91,11 @@ def _find_bundled() -> Iterator[NamedModel]:
 
 def _locate(point: EntryPoint) -> NamedModel:
     package = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.module
+    outer, *inner = point.module.split(".")
     try:
-        spec = find_spec(point.module)
+        spec = find_spec(outer)  # of the outermost package: to find one inside it, Python would import it
     except (ImportError, ValueError):
         spec = None
     places = spec.submodule_search_locations if spec is not None else None
-    folders = [Path(place) for place in places or () if Path(place).is_dir()]
+    folders = [Path(place, *inner) for place in places or () if Path(place, *inner).is_dir()]
     return NamedModel(point.name, package, folders[0] if folders else None)
