@@ -208,11 +208,9 @@ def layers_folder(given: argparse.Namespace) -> Path:
 
 def main(arguments: list[str] | None = None) -> int:
     given = parsed(arguments)
-    in_tables = list(dict.fromkeys(planned(given)))
-    runs = in_tables if given.plan is None else read_plan(given.plan)
-    shown = list(dict.fromkeys([*in_tables, *runs]))
+    runs = list(dict.fromkeys(planned(given))) if given.plan is None else read_plan(given.plan)
     if given.report:
-        print(report(given, shown))
+        print(report(given))
         return 0
     for task in {run.task for run in runs}:
         prepare(task, given.data)
@@ -230,12 +228,12 @@ def main(arguments: list[str] | None = None) -> int:
             if done:
                 clock.took(run.size, time.monotonic() - began)
             print(outcome(run, given, done, time.monotonic() - began), flush=True)
-            report(given, shown)
+            report(given)
         return done
 
     with ThreadPoolExecutor(max(1, given.jobs)) as pool:
         outcomes = list(pool.map(do, waiting))
-    print(report(given, shown))
+    print(report(given))
     return 0 if all(outcomes) else 1
 
 
@@ -347,15 +345,13 @@ def execute(run: Run, given: argparse.Namespace, minutes: float | None) -> bool:
         return subprocess.run(command, stdout=log, stderr=log, env=environment).returncode == 0
 
 
-def report(given: argparse.Namespace, runs: list[Run]) -> str:
-    """Write results.json and tables.md from what there is, and give the latter."""
+def report(given: argparse.Namespace) -> str:
+    """Write results.json and tables.md from all runs there are, and give the latter."""
     out: Path = given.out
     found: dict[str, dict[str, list[dict]]] = {}
-    for run in runs:
-        path = run.folder(out) / "results.json"
-        if path.exists():
-            results = json.loads(path.read_text(encoding="utf-8")) | {"seed": run.seed}
-            found.setdefault(run.task, {}).setdefault(run.variant, []).append(results)
+    for run in runs_there_are(out):
+        results = json.loads((run.folder(out) / "results.json").read_text(encoding="utf-8")) | {"seed": run.seed}
+        found.setdefault(run.task, {}).setdefault(run.variant, []).append(results)
     writers = {"six": six_table, "layers": layers_table, "placement": placement_table, "samples": samples_table}
     shown = {
         table: {task: found[task] for task in given.tasks or TASKS_OF[table] if task in found} for table in given.tables
@@ -368,6 +364,16 @@ def report(given: argparse.Namespace, runs: list[Run]) -> str:
         temporary.write_text(contents, encoding="utf-8")
         temporary.replace(out / name)
     return text
+
+
+def runs_there_are(out: Path) -> list[Run]:
+    """The runs that have ended, whichever call began them; folders of other names, as of a run under way, are none."""
+    runs = []
+    for path in (out / "runs").glob("*/*/results.json"):
+        variant, _, seed = path.parent.name.rpartition("-")
+        if seed.isdigit() and variant:
+            runs.append(Run(path.parent.parent.name, variant, int(seed)))
+    return sorted(runs, key=lambda run: (run.task, run.variant, run.seed))
 
 
 def scores_of(runs: list[dict], task: str, part: str) -> list[float]:

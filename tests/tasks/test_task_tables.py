@@ -106,6 +106,28 @@ def test_time_that_ends(tables, tmp_path, names, capsys):
     assert "no time left for" in capsys.readouterr().out
 
 
+def test_a_report_of_one_table_keeps_the_runs_of_others(tables, tmp_path, names):
+    """Also those of other seeds: results.json is what pictures are drawn from, and would lose them."""
+
+    def end(folder, score):
+        (tmp_path / "out/runs" / folder).mkdir(parents=True)
+        results = {"dev": {"f1": score}, "test": {"f1": score}, "history": [score], "best_epoch": 1}
+        (tmp_path / "out/runs" / folder / "results.json").write_text(json.dumps(results), encoding="utf-8")
+
+    for folder in ("ner/glove-0", "ner/elmo-0", "ner/elmo-10", "ner/elmo-2", "ner/l2-1-0", "squad/top-0"):
+        end(folder, 0.5)
+    end("ner/.elmo-3.0123abcd.partial", 0.9)  # as long as it is written
+    assert tables.main(["six", "--seeds", "0", "--report", *names]) == 0
+    found = json.loads((tmp_path / "out/results.json").read_text(encoding="utf-8"))
+    assert {task: list(variants) for task, variants in found.items()} == {
+        "ner": ["elmo", "glove", "l2-1"],
+        "squad": ["top"],
+    }
+    assert [run["seed"] for run in found["ner"]["elmo"]] == [0, 2, 10]
+    assert tables.cell(found, "ner", "elmo") == "50.00 ± 0.00"
+    assert "50.00 ± 0.00" in (tmp_path / "out/tables.md").read_text(encoding="utf-8")
+
+
 def test_numbers_of_the_tables(tables):
     def run(seed, score, history):
         scores = {"f1": score}
