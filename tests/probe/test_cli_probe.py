@@ -107,6 +107,10 @@ def test_words_by_spelling_and_in_context(desk, capsys):
         (["words", "dog", "--model", "my-model"], "the model has no list of words with it"),
         (["words", "dog", "--text", "x", "--model", "my-model"], "--sentence and --text go together"),
         (["words", "dog", "--top", "0", "--model", "my-model"], "--top of 1 or more"),
+        (
+            ["words", "a", "--sentence", "a", "--text", "pairs.txt", "--vocabulary", "gone.txt", "--model", "my-model"],
+            "--vocabulary is searched by spelling, --text in context",
+        ),
         (["words", "a", "b", "--sentence", "a b", "--text", "pairs.txt", "--model", "my-model"], "found 2 words"),
         (["words", "a", "--sentence", "b", "--text", "pairs.txt", "--model", "my-model"], "as a word of the sentence"),
     ],

@@ -377,6 +377,8 @@ class Words(Computation):
             raise InputError("expected at least one word, and --top of 1 or more")
         if (self.sentence is None) != (self.text is None):
             raise InputError("--sentence and --text go together: a word in its sentence, and where to search")
+        if self.text is not None and self.vocabulary is not None:
+            raise InputError("--vocabulary is searched by spelling, --text in context: give one of them")
         embedder = Embedder.from_pretrained(self.model)
         if self.sentence is None or self.text is None:
             self._by_spelling(embedder)
