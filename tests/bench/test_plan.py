@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -72,11 +73,24 @@ def test_options_become_a_plan(tmp_path):
     assert Bench(runs=3).plan().batch_sizes == (1, 32, 128)
 
 
-def test_parts_belong_to_a_cpu():
+def test_both_parts_are_measured_unless_told():
     plan = Bench().plan()
     assert (plan.compares, plan.grows) == (True, True)
-    with pytest.raises(InputError, match="--parts is for a CPU"):
-        Bench(device="cuda", parts=("growth",)).run()
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"parts": ("growth",)}, "--parts is for a CPU: leave it out with --device cuda"),
+        ({"text": Path("corpus.txt")}, "--text is for a CPU"),
+        ({"peer_setup": ("bert=x.py",)}, "--peer-setup is for a CPU"),
+        ({"weights": ("small=x",), "peer": ("bert=python",)}, "--peer, --weights are for a CPU: leave them out"),
+        ({"batch_sizes": (1,), "runs": 2, "sizes": ("tiny",)}, "--batch-sizes is for a CPU"),
+    ],
+)
+def test_what_a_gpu_does_not_measure_is_refused(options, complaint):
+    with pytest.raises(InputError, match=f"^{complaint}"):
+        Bench(device="cuda", **options).run()
 
 
 def test_a_result_names_its_command_and_no_path(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from elmokit.bench.plan import Plan
 
 __all__ = ["Bench"]
+
+ONLY_ON_A_CPU = ("text", "peer", "peer_setup", "weights", "batch_sizes", "parts")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +65,7 @@ class Bench(Computation):
             plan = self.plan()
             page = run_bench(lambda say, keep: measure(plan, say), output=self.output, picture=self.picture)
         else:
-            if self.parts:
-                raise InputError(f"--parts is for a CPU: leave it out with --device {self.device}")
+            self._refuse_what_a_cpu_measures()
             from elmokit.bench.device import measure_on_device
 
             asked = {"sizes": self.sizes, "runs": self.runs, "quick": self.quick}
@@ -74,6 +75,13 @@ class Bench(Computation):
                 picture=self.picture,
             )
         say(page.rstrip())
+
+    def _refuse_what_a_cpu_measures(self) -> None:
+        given = [field.name for field in fields(self) if getattr(self, field.name) != field.default]
+        options = [f"--{name.replace('_', '-')}" for name in given if name in ONLY_ON_A_CPU]
+        if options:
+            verb, them = ("is", "it") if len(options) == 1 else ("are", "them")
+            raise InputError(f"{', '.join(options)} {verb} for a CPU: leave {them} out with --device {self.device}")
 
     def plan(self) -> Plan:
         """What is measured on a CPU."""
