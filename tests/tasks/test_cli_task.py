@@ -135,6 +135,32 @@ def test_typed_files_are_named_with_the_line(desk, capsys):
     assert "typed:3: expected a premise, found no words" in capsys.readouterr().err
 
 
+def test_texts_are_answered_in_the_order_in_which_they_were_given(desk, capsys, monkeypatch):
+    quick = ["--elmo", "none", "--epochs", "1", "--set", "hidden=4"]
+    assert main(task_train(*quick)) == 0
+    (desk / "pairs.tsv").write_text("a b\tc\tyes\nd\te\tno\n", encoding="utf-8")
+    assert main(["task", "train", "infer", "--train", "pairs.tsv", "--dev", "pairs.tsv", "-o", "pairs", *quick]) == 0
+    (desk / "typed").write_text("last\n", encoding="utf-8")
+    capsys.readouterr()
+
+    def answered(typed: bytes, *arguments: str) -> list:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed)))
+        assert main(["task", "predict", *arguments, "--json"]) == 0
+        said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        return [" ".join(one["words"]) if "words" in one else (one["premise"], one["hypothesis"]) for one in said]
+
+    assert answered(b"b\nc\n", "names", "a", "-", "d", "e") == ["a", "b", "c", "d", "e"]
+    assert answered(b"b\n", "names", "-", "typed text", "--file", "typed") == ["b", "typed text", "last"]
+    assert answered(b"c\td\n", "pairs", "-", "a", "b") == [(["c"], ["d"]), (["a"], ["b"])]
+    for arguments, complaint in (
+        (["pairs", "a", "-", "b"], "the task infer takes premise and hypothesis together, found 1 text(s)"),
+        (["names", "-", "a", "-"], "standard input (-) was named more than once"),
+        (["names", "-", "--file", "-"], "standard input (-) was named more than once"),
+    ):
+        assert main(["task", "predict", *arguments]) == 2
+        assert complaint in capsys.readouterr().err
+
+
 def test_csv_files_train_score_and_predict(desk, capsys):
     (desk / "my.csv").write_text('id,label,text\n1,good,"Fine, really."\n2,bad,"Dull, ""sad"""\n', encoding="utf-8")
     quick = ["--elmo", "none", "--epochs", "1", "--set", "hidden=4"]

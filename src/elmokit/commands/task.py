@@ -12,6 +12,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,12 +34,12 @@ from elmokit.commands.settings import Setting, find_settings, make_options, repl
 from elmokit.errors import ConfigError, InputError, OutputError
 from elmokit.tasks import TASKS, find_task
 from elmokit.tasks.config import InputConfig, TaskConfig, TrainingConfig
-from elmokit.text.files import find_files
+from elmokit.text.files import STANDARD_INPUT, find_files
 
 if TYPE_CHECKING:
     from elmokit.tasks.base import TaskModel
     from elmokit.tasks.data import Example
-    from elmokit.text.segmenters import Word
+    from elmokit.text.segmenters import Segmenter, Word
 
 __all__ = ["TASK_COMMANDS", "TASK_SUMMARY", "change_task", "task_settings"]
 
@@ -269,21 +270,21 @@ class TaskPredict(Computation):
 
         segmenter = _split_at_blanks if self.tokenised else RuleSegmenter()
         count, needed = len(model.texts), " and ".join(model.texts)
-        typed = [text for text in self.texts if text != "-"]
-        files = [*(["-"] * self.texts.count("-")), *filter(None, [self.file])]  # `-` is `--file -`
-        if not files and not typed:
+        sources = [*self.texts, *filter(None, [self.file])]
+        if not sources:
             raise InputError(f"expected text to predict for ({needed}): type it in quotes, or name a --file")
-        if len(typed) % count:
-            raise InputError(f"the task {model.name} takes {needed} together, found {len(typed)} text(s)")
-        for start in range(0, len(typed), count):
-            yield model.example_of(*typed[start : start + count], segmenter=segmenter)
-        for place, fields in _read_texts(files, model.texts) if files else []:
-            if len(fields) != count:
-                raise InputError(f"{place}: expected {needed} with a tab between, found {len(fields)} field(s)")
-            try:
-                yield model.example_of(*fields, segmenter=segmenter)
-            except InputError as problem:
-                raise InputError(f"{place}: {problem}") from None
+        if STANDARD_INPUT in sources:
+            find_files(source for source in sources if source == STANDARD_INPUT)  # it can be read once
+        for is_typed, group in groupby(self.texts, STANDARD_INPUT.__ne__):
+            typed = list(group) if is_typed else []
+            if len(typed) % count:
+                raise InputError(f"the task {model.name} takes {needed} together, found {len(typed)} text(s)")
+            for start in range(0, len(typed), count):
+                yield model.example_of(*typed[start : start + count], segmenter=segmenter)
+            if not is_typed:
+                yield from _read_examples(STANDARD_INPUT, model, segmenter)
+        if self.file is not None:
+            yield from _read_examples(self.file, model, segmenter)
 
 
 TASK_COMMANDS: dict[str, type[Command]] = {"train": TaskTrain, "evaluate": TaskEvaluate, "predict": TaskPredict}
@@ -299,13 +300,25 @@ def _to_json(model: TaskModel, example: Example, prediction: Any) -> dict[str, A
     return {model.texts[0]: [word for sentence in first for word in sentence], model.texts[1]: list(last), **said}
 
 
-def _read_texts(files: Iterable[str], names: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+def _read_examples(name: str, model: TaskModel, segmenter: Segmenter) -> Iterator[Example]:
+    """What the lines of files, or of standard input, ask about."""
+    needed = " and ".join(model.texts)
+    for place, fields in _read_texts(name, model.texts):
+        if len(fields) != len(model.texts):
+            raise InputError(f"{place}: expected {needed} with a tab between, found {len(fields)} field(s)")
+        try:
+            yield model.example_of(*fields, segmenter=segmenter)
+        except InputError as problem:
+            raise InputError(f"{place}: {problem}") from None
+
+
+def _read_texts(name: str, names: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
     """Where they stand, and the texts of each line, or of each row of a .csv, that are asked about."""
     from elmokit.tasks.data import Problems, is_csv, read_csv
     from elmokit.tasks.data.tables import TEXT_COLUMNS
     from elmokit.text.files import LONGEST_SENTENCE, LineReader
 
-    for file in find_files(files):
+    for file in find_files(name):
         if not is_csv(file):
             lines = (line for line in LineReader([file], longest=LONGEST_SENTENCE) if line.raw.strip())
             yield from ((line.place, line.text().split("\t") if len(names) > 1 else [line.text()]) for line in lines)
