@@ -13,12 +13,13 @@ runs are the same, the one that is named first is seen.
 import argparse
 import json
 import math
+from itertools import cycle, product
 from pathlib import Path
 
 from elmokit.pictures import BLUE, GREEN, GREY, RED, VIOLET, YELLOW, draw_picture
 
 SHARE = 0.3  # of a new line in the moving mean
-COLOURS = (BLUE, RED, YELLOW, GREEN, VIOLET, GREY)
+LOOKS = tuple(product(("-", "--", ":"), (BLUE, RED, YELLOW, GREEN, VIOLET, GREY)))  # one a run, then again
 PERPLEXITIES = (50, 60, 70, 80, 100, 120, 150, 200, 300, 500)
 PLACES = (0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
 
@@ -29,10 +30,10 @@ def main(arguments=None):
     parser.add_argument("-o", "--output", required=True)
     asked = parser.parse_args(arguments)
     with draw_picture(asked.output, width=8.5, height=4.2, ncols=2, sharey=True) as (figure, (by_minute, by_word)):
-        for log, colour in reversed(list(zip(asked.logs, COLOURS, strict=False))):
+        for log, look in reversed(list(zip(asked.logs, cycle(LOOKS), strict=False))):
             name, _, place = log.partition("=")
             path, _, speed = place.partition("@")
-            draw(name, read(path.split("+")), by_minute, by_word, float(speed) if speed else None, colour)
+            draw(name, read(path.split("+")), by_minute, by_word, float(speed) if speed else None, *look)
         by_minute.set(xlabel="minutes on the device", ylabel="perplexity", yscale="log")
         by_word.set(xlabel="million words seen")
         lowest = min(min(line.get_ydata()) for line in by_minute.get_lines() if len(line.get_ydata()))
@@ -58,7 +59,7 @@ def read(paths):
     return lines
 
 
-def draw(name, lines, by_minute, by_word, speed, colour):
+def draw(name, lines, by_minute, by_word, speed, style, colour):
     words, minutes, curve, dots = 0, 0.0, [], []
     mean = None
     for line in lines:
@@ -70,7 +71,8 @@ def draw(name, lines, by_minute, by_word, speed, colour):
         elif line["kind"] == "held-out":
             dots.append((minutes, line["tokens"] / 1e6, line["mean"]))
     for axes, column in ((by_minute, 0), (by_word, 1)):
-        axes.plot([point[column] for point in curve], [point[2] for point in curve], label=name, lw=1.2, color=colour)
+        points, perplexities = [point[column] for point in curve], [point[2] for point in curve]
+        axes.plot(points, perplexities, style, label=name, lw=1.2, color=colour)
         axes.plot([dot[column] for dot in dots], [dot[2] for dot in dots], "o", color=colour, ms=4)
 
 

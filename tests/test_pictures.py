@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -82,6 +83,22 @@ def test_committed_pictures_show_the_committed_numbers(tmp_path, monkeypatch):
     for path in COMMITTED:
         drawn, committed = ((folder / path).read_text(encoding="utf-8") for folder in (tmp_path, ROOT))
         assert texts_of(drawn) == texts_of(committed), f"{path}: run recipes/draw_pictures.py"
+
+
+def test_every_run_that_is_named_has_a_line_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "recipes"))
+    import draw_curves
+
+    monkeypatch.setitem(sys.modules, "draw_curves", sys.modules["draw_curves"])
+    lines = [{"kind": "train", "tokens": 1000 * n, "loss": 5 - n / 10, "words_per_second": 100} for n in range(1, 9)]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    names = [f"run {number}" for number in range(1, 9)]
+    draw_curves.main([*(f"{name}={tmp_path}/log.jsonl" for name in names), "-o", str(tmp_path / "curves.svg")])
+    svg = (tmp_path / "curves.svg").read_text(encoding="utf-8")
+    assert [text for text in texts_of(svg) if text.startswith("run")] == names
+    _, _, legend = svg.partition('id="legend_1"')
+    looks = re.findall(r"<path d=[^>]*style=\"fill: none; (stroke[^\"]*)\"", legend)
+    assert len(looks) == len(set(looks)) == 8
 
 
 def widths_of_squares(svg: str) -> list[float]:
