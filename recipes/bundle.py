@@ -1,13 +1,15 @@
 """A trained model becomes a small folder to ship: rounded weights, int8 output layer, canonical state, facts, a card.
 
     python recipes/bundle.py TRAINED FOLDER [--dtype int8] [--mix results.json] [--about about.json] [--card more.md]
-                             [--words 105600] [--level] [--shorten text.tok]
+                             [--words 105600] [--level] [--shorten text.tok] [--calibrate unseen.txt]
 
 `results.json` is what `elmo task train` wrote of a task that learned a mix at its input: it becomes the model's own mix
 (`layers="mix"`). `about.json` holds facts for the card, an object of strings; `more.md` is put at the end of it.
 --words keeps the most frequent words of the output layer; the probability of the others goes to <UNK>. --level gives
 layer 0 of an older model the origin and the length that `elmo train` gives today, and the mix stays the same sum;
 --shorten gives the layers above the directions that it gives them, by the first 800 sentences of a tokenised text.
+--calibrate scales the weights of the output layer so that a text it was never trained on is likeliest: a model that
+knows its training text partly by heart is too sure of itself on any other (temperature scaling, Guo et al. 2017).
 The files of a package's model then go to packages/elmokit-NAME/elmokit_NAME, beside `__init__.py`.
 """
 
@@ -17,10 +19,13 @@ import math
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from elmokit import Elmo
+from elmokit import Elmo, LanguageModel
+from elmokit.errors import ElmoError
 from elmokit.io import load, save
+from elmokit.nn.output_layer import OutputLayer
 from elmokit.pretrain.basis import level_words, shorten_directions
 from elmokit.pretrain.rare_bytes import calm_rare_bytes
 from elmokit.pretrain.saving import SAMPLE_SENTENCES
@@ -29,9 +34,19 @@ from elmokit.text.segmenters import split_at_blanks
 
 LIMIT = 95e6  # bytes of a file
 CHARACTERS = "encoder.characters.embedding"
+SCALES = np.array([0.8, 0.85, 0.9, 0.95, 1.0, 1.05])  # of the output layer's weights, of which the best is chosen
+UNSEEN_LINES = 500  # on which it is chosen, from all over the text
 
 
 def main():
+    parser = make_parser()
+    try:
+        bundle(parser.parse_args())
+    except (ElmoError, OSError, ValueError) as problem:  # json.JSONDecodeError is a ValueError
+        parser.exit(2, f"bundle.py: {problem}\n")
+
+
+def make_parser():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trained")
     parser.add_argument("folder", type=Path)
@@ -42,7 +57,11 @@ def main():
     parser.add_argument("--words", type=int)
     parser.add_argument("--level", action="store_true")
     parser.add_argument("--shorten", type=Path)
-    asked = parser.parse_args()
+    parser.add_argument("--calibrate", type=Path)
+    return parser
+
+
+def bundle(asked):
     checkpoint = load(asked.trained, softmax=True)
     if asked.about:
         checkpoint.metadata |= json.loads(asked.about.read_text(encoding="utf-8"))
@@ -67,6 +86,8 @@ def main():
         checkpoint.tensors[CHARACTERS] = calm_rare_bytes(checkpoint.tensors[CHARACTERS], checkpoint.output_words)
     if asked.words:
         keep_words(checkpoint, asked.words)
+    if asked.calibrate:
+        calibrate(checkpoint, asked.calibrate)
     checkpoint.tensors = {name: value for name, value in checkpoint.tensors.items() if not name.startswith("canonical")}
     state = Elmo.from_checkpoint(checkpoint).canonical_state
     checkpoint.tensors["canonical.hidden"], checkpoint.tensors["canonical.cell"] = (part[:, :, 0] for part in state)
@@ -98,6 +119,25 @@ def keep_words(checkpoint, number):
     checkpoint.softmax = {name: value[:number].clone() for name, value in checkpoint.softmax.items()}
     checkpoint.softmax["softmax.bias"][unknown] = lost.logsumexp(0)
     checkpoint.output_words = checkpoint.output_words[:number]
+
+
+def calibrate(checkpoint, text):
+    """Multiply the output layer's weights, not its biases, by the number with which it predicts the text best."""
+    lines = [line.text() for line in LineReader([text])]
+    lines = lines[:: -(-len(lines) // UNSEEN_LINES)]
+    weight_VP, bias_V = checkpoint.softmax["softmax.weight"], checkpoint.softmax["softmax.bias"]
+    elmo = Elmo.from_checkpoint(checkpoint)
+    perplexities = []
+    for scale in SCALES:
+        output = OutputLayer.from_weights({"weight": weight_VP * scale, "bias": bias_V})
+        perplexities.append(LanguageModel(elmo, output, checkpoint.output_words).perplexity(lines).mean)
+        print(f"output layer times {scale:.2f}: perplexity {perplexities[-1]:.2f}", flush=True)
+    # The loss is a smooth, convex function of the scale.
+    fine = np.linspace(SCALES[0], SCALES[-1], 251)
+    scale = float(fine[np.polyval(np.polyfit(SCALES, np.log(perplexities), 3), fine).argmin()])
+    checkpoint.softmax["softmax.weight"] = weight_VP * scale
+    checkpoint.metadata["calibration"] = f"weights of the output layer times {scale:.3f}, chosen on {text.name}"
+    print(f"output layer times {scale:.3f}")
 
 
 if __name__ == "__main__":

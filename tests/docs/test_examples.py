@@ -49,7 +49,7 @@ NEEDS = {
     "docs/how-to/train.md": 2,
     "docs/how-to/transformers.md": 6,
     "docs/how-to/web-scale.md": 1,
-    "docs/how-to/your-language.md": 2,
+    "docs/how-to/your-language.md": 3,
     "docs/results.md": 5,
 }
 
