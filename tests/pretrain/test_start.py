@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import random
+import shutil
 
 import numpy as np
 import pytest
@@ -171,6 +173,37 @@ class TestGoingOn:
         assert train([home / "new.txt"], tmp_path / "m", config, start_from=home / "old", **arguments) is None
         with pytest.raises(ConfigError, match="another start_from"):
             train([home / "new.txt"], tmp_path / "m", config, **arguments)
+
+    def test_another_model_of_the_same_name_is_refused(self, home, losses, tmp_path):
+        arguments = {"tokenised": True, "device": "cpu", "minutes": 0}
+        train([home / "new.txt"], tmp_path / "m", SHORT, start_from=f"{home / 'old'}/", **arguments)
+        shutil.rmtree(tmp_path / "m.training" / "checkpoints")  # as after a kill before the first
+        shutil.copytree(home / "old", tmp_path / "old")
+        train([home / "new.txt"], tmp_path / "m", SHORT, start_from=tmp_path / "old", **arguments)
+        checkpoint = io.load(home / "old")
+        checkpoint.tensors["encoder.projection.bias"] = checkpoint.tensors["encoder.projection.bias"] + 1
+        io.save(checkpoint, tmp_path / "old", overwrite=True)
+        with pytest.raises(ConfigError, match=r"another start_from_hash \(start_from_hash was '[0-9a-f]{32}', now"):
+            train([home / "new.txt"], tmp_path / "m", SHORT, start_from=tmp_path / "old", **arguments)
+
+    def test_other_vectors_of_the_same_name_are_refused(self, home, tmp_path):
+        arguments = {"tokenised": True, "device": "cpu", "minutes": 0, "vectors": tmp_path / "vectors.txt"}
+        (tmp_path / "vectors.txt").write_text("dog 1 2 3\ncat 4 5 6\n")
+        train([home / "new.txt"], tmp_path / "m", SHORT, **arguments)
+        (tmp_path / "vectors.txt").write_text("dog 1 2 3\ncat 4 5 7\n")
+        with pytest.raises(ConfigError, match="another vectors_hash"):
+            train([home / "new.txt"], tmp_path / "m", SHORT, **arguments)
+
+    def test_a_run_of_a_version_that_kept_names_alone_goes_on(self, home, losses, tmp_path):
+        arguments = {"tokenised": True, "device": "cpu", "start_from": f"{home / 'old'}/"}
+        train([home / "new.txt"], tmp_path / "m", SHORT, minutes=0, **arguments)
+        path = tmp_path / "m.training" / "training.json"
+        settings = json.loads(path.read_text())
+        assert settings["start_from"] == "old"
+        known = {name: value for name, value in settings.items() if not name.endswith("_hash")}
+        path.write_text(json.dumps({**known, "start_from": f"{home / 'old'}/"}))
+        assert train([home / "new.txt"], tmp_path / "m", SHORT, **arguments) == tmp_path / "m"
+        assert io.load(tmp_path / "m").metadata["continued_from"] == "old"
 
 
 class TestOutputRows:

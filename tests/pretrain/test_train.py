@@ -222,6 +222,16 @@ def test_divergence_stops_with_the_last_good_checkpoint(texts, tiny, tmp_path, l
     assert all(math.isfinite(line["loss"]) for line in losses(tmp_path / "other") if line["kind"] == "train")
 
 
+def test_the_card_tells_no_perplexity_of_earlier_weights(texts, tiny, tmp_path):
+    config, options = tiny(evaluate_every=100), {"tokenised": True, "workers": 1}
+    for name in ("with", "without"):
+        assert train([texts[0]], tmp_path / name, config, held_out=[texts[1]], **options, minutes=0) is None
+    train([texts[0]], tmp_path / "with", config, held_out=[texts[1]], **options)
+    train([texts[0]], tmp_path / "without", config, **options)
+    assert "held_out_perplexity" in io.load(tmp_path / "with").metadata
+    assert "held_out_perplexity" not in io.load(tmp_path / "without").metadata
+
+
 @pytest.fixture
 def spoilt_steps(monkeypatch):
     """Makes a gradient of these steps infinite."""
@@ -440,6 +450,11 @@ def test_a_short_run_still_reaches_its_learning_rate():
 def test_nonsense_is_refused_by_name(field, value):
     with pytest.raises(ConfigError, match=field):
         TrainConfig(**{field: value})
+
+
+def test_weight_decay_that_would_do_nothing_is_refused():
+    with pytest.raises(ConfigError, match=r"weight_decay is 0\.1, but Adagrad has none: set it to 0"):
+        TrainConfig(optimiser="adagrad", weight_decay=0.1)
 
 
 def test_an_unknown_recipe_lists_the_known():

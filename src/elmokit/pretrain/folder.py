@@ -9,16 +9,18 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import fields
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from elmokit.errors import CheckpointError, ConfigError, OutputError
+from elmokit.errors import CheckpointError, ConfigError, InputError, OutputError
 from elmokit.io.atomic import replace_text, sweep_partial
 from elmokit.io.inside import check_entries
 from elmokit.io.text_files import read_json
 from elmokit.pretrain.corpus.encoded import EncodedCorpus
 from elmokit.pretrain.corpus.encoding import encode_corpus
 from elmokit.pretrain.recipes import TrainConfig
+from elmokit.pretrain.start import name_source
 from elmokit.text.files import FileIdentity, find_files, identify_files
 from elmokit.text.segmenters import RuleSegmenter
 from elmokit.validation import build_from
@@ -88,6 +90,10 @@ def keep_settings(folder: Path, settings: dict[str, Any]) -> None:
 def _read_settings(path: Path) -> dict[str, Any]:
     """The settings that a run began with; an older version may not have known all of them."""
     values = read_json(path)
+    if isinstance(values.get("start_from"), str):
+        values["start_from"] = name_source(values["start_from"])  # older versions kept the slash of base/
+    if values.get("optimiser") == "adagrad":
+        values["weight_decay"] = 0.0  # older versions took another one
     known = {field.name for field in fields(TrainConfig)}
     try:
         build_from(TrainConfig, {name: value for name, value in values.items() if name in known})
@@ -157,6 +163,11 @@ def encode_held_out(held_out: Texts, corpus: Path, folder: Path, tokenised: bool
         encode_corpus(list(held_out), destination, vocabulary=vocabulary, tokenised=tokenised, workers=workers)
     elif held_out:
         _check_same_text(destination, held_out, segmenter=_name_segmenter(tokenised))
+        if EncodedCorpus.open(destination).vocabulary != EncodedCorpus.open(corpus).vocabulary:
+            raise ConfigError(
+                f"{destination} was encoded with the vocabulary of another text than {corpus}: continue with the text "
+                f"that the run began with, or remove {destination}, and the held-out text is encoded anew"
+            )
 
 
 def _check_complete(corpus: Path) -> None:
@@ -185,11 +196,11 @@ def _check_same_text(corpus: Path, texts: Texts, **settings: str | int) -> None:
 
     Arguments:
         corpus: the encoded text.
-        texts: what was given now.
+        texts: what was given now; it may be gone.
         settings: how it would be encoded now, by the names in its header.
     """
     header = EncodedCorpus.open(corpus)
-    before, now = header.files, identify_files(find_files(list(texts)))
+    before, now = header.files, _identify_texts(texts, header.files)
     if len(before) != len(now) or not all(map(_is_same_file, before, now)):
         raise ConfigError(
             f"{corpus} was made from {_list_files(before)}, but now {_list_files(now)} came: a run continues with "
@@ -201,6 +212,20 @@ def _check_same_text(corpus: Path, texts: Texts, **settings: str | int) -> None:
                 f"{corpus} was encoded with {name} {header.settings[name]!s:.60}, but now {value} is asked for: "
                 "continue with the same settings, or choose another folder for the model"
             )
+
+
+def _identify_texts(texts: Texts, encoded: Sequence[FileIdentity]) -> list[FileIdentity]:
+    """The files that came now; what is gone is taken to be what was encoded under its name."""
+    found: list[FileIdentity] = []
+    for text in texts:
+        try:
+            found += identify_files(find_files(text))
+        except InputError:
+            gone = [file for file in encoded if file.name == os.fspath(text) or fnmatchcase(file.name, os.fspath(text))]
+            if not gone:
+                raise
+            found += gone
+    return found
 
 
 def _is_same_file(before: FileIdentity, now: FileIdentity) -> bool:

@@ -101,6 +101,10 @@ class TrainConfig:
         check_fields(self)
         if self.vocabulary_size < 4:
             raise ConfigError(f"vocabulary_size is {self.vocabulary_size}: three special words and one real one need 4")
+        if self.optimiser == "adagrad" and self.weight_decay:
+            raise ConfigError(
+                f"weight_decay is {self.weight_decay:g}, but Adagrad has none: set it to 0, or take another optimiser"
+            )
 
     @property
     def widest_filter(self) -> int:

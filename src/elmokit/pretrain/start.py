@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,15 +23,17 @@ from torch import Tensor
 from elmokit import io
 from elmokit.config import ElmoConfig, WordConfig
 from elmokit.errors import ConfigError
+from elmokit.model import Elmo
 from elmokit.nn.output_layer import OutputLayer
 from elmokit.pretrain.corpus.counting import build_alphabet
 from elmokit.pretrain.corpus.encoded import UNKNOWN, EncodedCorpus
 from elmokit.pretrain.network import LanguageModelNetwork
 from elmokit.pretrain.recipes import TrainConfig
 from elmokit.text.characters import VOCABULARY_SPECIALS
+from elmokit.text.files import identify_files
 from elmokit.text.word_vectors import read_vectors, read_width
 
-__all__ = ["Start", "choose_start", "match_rows", "take_over_rows"]
+__all__ = ["Start", "choose_start", "match_rows", "name_source", "take_over_rows"]
 
 # A new row differs from the average row by this fraction of what rows differ among themselves.
 NEW_ROW_NOISE = 0.1
@@ -44,7 +47,7 @@ class Start(ABC):
     Attributes:
         config: the run's configuration, with the sizes of the model that it continues from.
         facts: what the card of the new model says about it.
-        origin: names of what it begins with, by which a run that continues knows that it is the same.
+        origin: names and hashes of what it begins with, by which a run that continues knows that it is the same.
     """
 
     config: TrainConfig
@@ -110,8 +113,8 @@ class _Vectors(Start):
     def __init__(self, config: TrainConfig, vectors: Any) -> None:  # noqa: ANN401
         self.vectors, self.width = vectors, read_width(vectors)
         self.config = dataclasses.replace(config, input="words")
-        self.origin = _origin(vectors=vectors)
-        self.facts = {"vectors": _name(vectors)}
+        self.origin = _origin(vectors=name_source(vectors), vectors_hash=_hash_file(vectors))
+        self.facts = {"vectors": name_source(vectors)}
 
     def choose_model(self, corpus: EncodedCorpus) -> tuple[ElmoConfig, dict[str, Any]]:
         lstm = self.config.model.lstm
@@ -128,7 +131,7 @@ class _Vectors(Start):
         known_V = sources_V >= 0
         if not known_V[UNKNOWN + 1 :].any():
             raise ConfigError(
-                f"{_name(self.vectors)} holds none of the {len(vocabulary):,} words of the corpus: "
+                f"{name_source(self.vectors)} holds none of the {len(vocabulary):,} words of the corpus: "
                 "is it of another language?"
             )
         table_VE = np.random.default_rng(self.config.seed).standard_normal((len(vocabulary), self.width), np.float32)
@@ -138,7 +141,7 @@ class _Vectors(Start):
         assert table is not None
         with torch.no_grad():
             table.embedding.copy_(torch.from_numpy(table_VE))
-        return f"from {_name(self.vectors)}, which has vectors of {_describe_coverage(known_V, corpus)}"
+        return f"from {name_source(self.vectors)}, which has vectors of {_describe_coverage(known_V, corpus)}"
 
 
 class _Model(Start):
@@ -148,9 +151,10 @@ class _Model(Start):
         self.source, self.checkpoint = source, io.load(source, softmax=True)
         model = self.checkpoint.config
         self.config = dataclasses.replace(config, model=model, input="characters" if model.characters else "words")
-        self.origin = _origin(start_from=source)
+        fingerprint = Elmo.from_checkpoint(self.checkpoint, num_mixes=0).fingerprint()
+        self.origin = _origin(start_from=name_source(source), start_from_hash=fingerprint)
         known = {name: value for name, value in self.checkpoint.metadata.items() if name in ("language", "license")}
-        self.facts = {**known, "continued_from": _name(source)}
+        self.facts = {**known, "continued_from": name_source(source)}
 
     def choose_model(self, corpus: EncodedCorpus) -> tuple[ElmoConfig, dict[str, Any]]:
         """The model's own sizes and lists: its characters or words keep their numbers, whatever the corpus is."""
@@ -168,10 +172,10 @@ class _Model(Start):
         if not (rows_V >= 0).any():
             # Random rows over outputs that mean something would be firm opinions: begin with frequencies alone.
             torch.nn.init.zeros_(network.softmax.weight)
-            return f"from {_name(self.source)}, under a new output layer"
+            return f"from {name_source(self.source)}, under a new output layer"
         counts_V = torch.from_numpy(np.array(corpus.counts_V))
         take_over_rows(network.softmax, state["weight"], state["bias"], rows_V, counts_V, self.config.seed)
-        return f"from {_name(self.source)}, whose output layer knows {_describe_coverage(rows_V >= 0, corpus)}"
+        return f"from {name_source(self.source)}, whose output layer knows {_describe_coverage(rows_V >= 0, corpus)}"
 
     def _rows(self, corpus: EncodedCorpus) -> np.ndarray:
         """(V,) the row of each word in the old output layer, -1 where there is none."""
@@ -235,10 +239,19 @@ def _describe_coverage(known_V: np.ndarray, corpus: EncodedCorpus) -> str:
     return f"{known_V.sum():,} of {len(known_V):,} words ({fraction:.1%} of the running ones)"
 
 
-def _origin(start_from: Any = None, vectors: Any = None) -> dict[str, str | None]:  # noqa: ANN401
-    given = {"start_from": start_from, "vectors": vectors}
-    return {name: None if source is None else _name(source) for name, source in given.items()}
+def name_source(source: Any) -> str:  # noqa: ANN401
+    """The last part of a path or hub id.
+
+    Example:
+        >>> name_source("models/base/"), name_source("owner/base")
+        ('base', 'base')
+    """
+    return Path(source).name or str(source) if isinstance(source, (str, os.PathLike)) else "vectors"
 
 
-def _name(source: Any) -> str:  # noqa: ANN401
-    return os.path.basename(os.fspath(source)) or str(source) if isinstance(source, (str, os.PathLike)) else "vectors"
+def _origin(**known: str | None) -> dict[str, str | None]:
+    return {"start_from": None, "start_from_hash": None, "vectors": None, "vectors_hash": None, **known}
+
+
+def _hash_file(vectors: Any) -> str | None:  # noqa: ANN401
+    return identify_files([os.fspath(vectors)])[0].hash if isinstance(vectors, (str, os.PathLike)) else None

@@ -363,7 +363,7 @@ class _Training:
             "scripts": ", ".join(find_scripts(words, counts)),
             "elmokit": describe_version(),
         }
-        if self.evaluations:
+        if self.evaluations and self.evaluations[-1]["tokens"] == self.tokens:  # a run may go on without held-out text
             facts["held_out_perplexity"] = f"{self.evaluations[-1]['mean']:.2f}"
         return facts
 

@@ -175,7 +175,7 @@ class Optimiser:
         if self._rest is not None:
             own = [p.grad for group in self._rest.param_groups for p in group["params"] if p.grad is not None]
             torch._foreach_mul_(own, factor)
-            if isinstance(self._rest, torch.optim.Adagrad):  # moved by gradients alone, and knows no other way
+            if isinstance(self._rest, torch.optim.Adagrad):  # moved by gradients alone: it has no weight decay
                 for gradient in own:
                     gradient.masked_fill_(is_lost, 0)
             else:
