@@ -133,6 +133,13 @@ def test_vectors_that_are_no_numbers_are_refused(spelled, tmp_path, monkeypatch)
         freeze(spelled, SENTENCES, span_every_word(SENTENCES), folder=tmp_path)
 
 
+def test_half_a_character_as_json_may_hold_it_is_read_and_kept(elmo_source, tmp_path):
+    sentences = [["the", "bank\ud800"]]
+    frozen = freeze(elmo_source, sentences, span_every_word(sentences), folder=tmp_path)
+    (expected,) = elmo_source.embedder.embed(sentences, layers=0)
+    np.testing.assert_allclose(frozen.layers_LND[0], expected, atol=2e-3, rtol=2e-3)
+
+
 def test_a_folder_that_cannot_be_made_is_an_output_error(tmp_path, spelled):
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="file"), open_folder(tmp_path / "file" / "inside"):

@@ -107,7 +107,8 @@ def freeze(
     shape = (source.num_layers, len(spans), source.dim)
     if not spans:
         return Frozen(np.zeros(shape, np.float16))
-    name = hashlib.sha256(json.dumps([source.key, sentences, spans], ensure_ascii=False).encode()).hexdigest()[:24]
+    said = json.dumps([source.key, sentences, spans], ensure_ascii=False)
+    name = hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:24]  # JSON may hold half a character
     path, note = folder / f"{name}.f16", folder / f"{name}.json"
     try:
         if _sentences_done(path, note, shape) < len(sentences):
