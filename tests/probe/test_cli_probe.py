@@ -97,6 +97,8 @@ def test_words_by_spelling_and_in_context(desk, capsys):
         (["pos", "--train", "vectors.txt", "--test", "test.conllu"], "vectors.txt:1: expected 10 columns"),
         (["pos", *TREEBANKS, "--model", "gone"], "gone: no installed model, folder or .zip has this name here"),
         (["pos", *TREEBANKS, "--model", "my-model", "--vectors", "train.conllu"], "train.conllu:1"),
+        (["pos", *TREEBANKS, "--seed", "-1"], "--seed is -1: expected 0 or more"),
+        (["wic", "wic", "--seed", "-1"], "--seed is -1: expected 0 or more"),
         (["similarity", "--model", "my-model"], "FILE"),
         (["similarity", "gone.txt"], "gone.txt does not exist"),
         (["contexts", "sentences.tsv"], "expected one or two texts with two marked words"),

@@ -91,6 +91,7 @@ BAD = [
     (["--set", "colour=red"], 2, "the task tag can be told column=TEXT, hidden=N"),
     (["--set", "hidden=many"], 2, "--hidden is 'many': expected a whole number"),
     (["--epochs", "0"], 2, "epochs is 0"),
+    (["--seed", "9" * 20], 2, "seed is 9{20}"),
     (["--elmo-at", "side"], 2, "--elmo-at is 'side': use one of none, input, output, both"),
     (["--elmo", "nowhere"], 2, "nowhere"),
     (["--vectors", "train.conll"], 2, r"train\.conll:1: expected a word and its numbers"),

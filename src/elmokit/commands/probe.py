@@ -184,6 +184,7 @@ class Pos(_LayerProbe):
         from elmokit.devices import find_device
         from elmokit.probe.pos import probe_tags, read_conllu
 
+        _check_seed(self.seed)
         train, test = (read_conllu(path, tag=self.tag, problems=problems) for path in (self.train, self.test))
         dev = None if self.dev is None else read_conllu(self.dev, tag=self.tag, problems=problems)
         sentences = [sentence.words for sentence in (*train, *test, *(dev or ()))]
@@ -245,6 +246,7 @@ class Wic(_LayerProbe):
         from elmokit.devices import find_device
         from elmokit.probe.wic import probe_wic, read_wic
 
+        _check_seed(self.seed)
         train, test = (read_wic(self.data, part, problems) for part in (self.train, self.test))
         sentences = [words for pair in (*train, *test) for words in pair.sentences]
         return sentences, partial(probe_wic, train=train, test=test, seed=self.seed, device=str(find_device())), None
@@ -436,6 +438,13 @@ PROBES: dict[str, type[Command]] = {
     "weights": Weights,
     "words": Words,
 }
+
+
+def _check_seed(seed: int) -> None:
+    from elmokit.errors import InputError
+
+    if seed < 0:
+        raise InputError(f"--seed is {seed}: expected 0 or more")
 
 
 def _excerpt(words: Sequence[str], place: int, around: int = 8) -> str:

@@ -129,7 +129,7 @@ class TrainingConfig:
     """Minutes a run may take: no epoch begins that would probably end later; 0 for no limit."""
     share: Annotated[float, Bounds(above=0, at_most=1)] = 1.0
     """Fraction of the training examples to learn from, drawn by the seed."""
-    seed: int = 0
+    seed: Annotated[int, Bounds(0, 2**62)] = 0
     """Decides every random number."""
 
     def __post_init__(self) -> None:

@@ -169,7 +169,7 @@ def test_settings_survive_json():
 
 
 @pytest.mark.parametrize(
-    "values", [{"epochs": 0}, {"share": 0}, {"schedule": "x"}, {"average": 1}, {"learning_rate": 0}]
+    "values", [{"epochs": 0}, {"share": 0}, {"schedule": "x"}, {"average": 1}, {"learning_rate": 0}, {"seed": -1}]
 )
 def test_trainings_that_cannot_be(values):
     with pytest.raises(ConfigError, match=next(iter(values))):
