@@ -17,7 +17,7 @@ from elmokit.tasks.data.tables import LabelledSentence
 from elmokit.tasks.layer_store import open_elmo
 from elmokit.tasks.network.inputs import WordInputs
 from elmokit.tasks.optimiser import TaskOptimiser, slanted_triangle
-from elmokit.tasks.train import draw_part, train_model
+from elmokit.tasks.train import _name_device, draw_part, train_model
 from elmokit.version import describe_version
 
 QUICK = TrainingConfig(epochs=8, learning_rate=0.02, batch_size=8)
@@ -33,6 +33,11 @@ def classifier(elmo=None, *, seed=0, **inputs) -> Classifier:
     config = ClassifyConfig(InputConfig(character_filters=8, elmo=elmo, **inputs), hidden=8, dropout=0.1)
     source = None if elmo is None else open_elmo(elmo, tunes=config.inputs.tune_elmo)
     return Classifier.build(config, EXAMPLES, WordInputs(config.inputs, elmo=source))
+
+
+@pytest.mark.parametrize("kind", ["cpu", "mps", "xpu"])
+def test_results_name_their_device(kind):
+    assert _name_device(torch.device(kind)) == kind
 
 
 def test_it_learns_and_says_how(tmp_path, random_model):

@@ -216,7 +216,7 @@ def train_model(
     model.to(place)
     results = Results(model.name, model.config.to_dict(), dataclasses.asdict(config), model.metric)
     results.num_train = len(train)
-    results.device = torch.cuda.get_device_name(place) if place.type == "cuda" else "cpu"
+    results.device = _name_device(place)
     results.versions = {"elmokit": describe_version(), "torch": torch.__version__, "python": sys.version.split()[0]}
     if layers_folder is not None:
         results.layers_seconds = _fill_layers(model, [*train, *dev, *test], layers_folder, progress=progress)
@@ -357,6 +357,11 @@ def _fill_layers(model: TaskModel, examples: Iterable[Any], folder: Paths, *, pr
     store.add((words for example in examples for words in model.sentences(example)), progress=progress)
     model.inputs.store = store
     return time.perf_counter() - start
+
+
+def _name_device(place: torch.device) -> str:
+    """What results are said to come from: the model of a GPU, or the kind of device, such as `mps`."""
+    return torch.cuda.get_device_name(place) if place.type == "cuda" else place.type
 
 
 @contextmanager
