@@ -122,7 +122,7 @@ def _open_door(host: str, port: int) -> socket.socket:
     except OSError as problem:
         if problem.errno == errno.EADDRINUSE:
             raise InputError(f"port {port} of {host} is taken by another program: choose another --port") from problem
-        reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else problem
+        reason = problem.strerror or problem
         raise InputError(
             f"cannot listen on {host}, port {port} ({reason}): choose another --host or --port"
         ) from problem
