@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 import sys
 
 import numpy as np
 import pytest
+import torch
 
 from elmokit import InputError
 from elmokit.cli import main
-from elmokit.probe.peers import PeerSource
+from elmokit.probe.peers import PeerSource, _hash_weights
 from elmokit.probe.report import Report, _draw_bars, draw
 
 
@@ -82,8 +85,6 @@ def tiny_bert(tmp_path_factory):
 
 @pytest.mark.filterwarnings("ignore")  # transformers' own
 def test_a_words_vector_is_the_mean_of_its_pieces(tiny_bert):
-    import torch
-
     source = PeerSource(str(tiny_bert))
     assert [mix.name for mix in source.mixes] == ["tiny-bert 0", "tiny-bert 1", "tiny-bert 2"]
     sentences = [["the", "dogs"], [], ["bank"]]
@@ -96,6 +97,13 @@ def test_a_words_vector_is_the_mean_of_its_pieces(tiny_bert):
         np.testing.assert_allclose(arrays[0][layer, 1], state[0, 2:4].mean(0), atol=1e-5)
 
 
+def test_weights_of_any_dtype_are_hashed():
+    matrix, number = torch.tensor([[1.0, 2.0]]), torch.tensor(3)
+    known = hashlib.sha256(b"m" + matrix.numpy().tobytes() + b"n" + number.numpy().tobytes()).hexdigest()
+    assert _hash_weights({"n": number, "m": matrix}) == known  # of vectors that were kept by older versions
+    assert _hash_weights({"n": number, "m": matrix.bfloat16()}) != known
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_long_sentences_are_read_in_windows(tiny_bert, monkeypatch):
     monkeypatch.setattr("elmokit.probe.peers.LONGEST", 3)
@@ -103,6 +111,18 @@ def test_long_sentences_are_read_in_windows(tiny_bert, monkeypatch):
     words = ["the", "bank", ".", "the", "dogs"]
     whole, first, second = source.layers([words, words[:3], words[3:]])
     np.testing.assert_allclose(whole, np.concatenate([first, second], axis=1), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_transformer_in_bfloat16_is_read(tiny_bert, tmp_path):  # by transformers 5 as it is, by 4 in float32
+    import transformers
+
+    folder = tmp_path / "half-bert"
+    shutil.copytree(tiny_bert, folder)
+    transformers.BertModel.from_pretrained(tiny_bert).to(torch.bfloat16).save_pretrained(folder)
+    half, full = PeerSource(str(folder)), PeerSource(str(tiny_bert))
+    assert half.key != full.key
+    np.testing.assert_allclose(half.layers([["the"]])[0], full.layers([["the"]])[0], atol=0.05)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -10,7 +10,7 @@ Shapes: B sentences, T pieces, W words, L layers, D width.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -51,10 +51,7 @@ class PeerSource(VectorSource):
             raise InputError(f"{folder}: its tokeniser does not tell which piece is of which word; use a fast one")
         config = self._model.config
         mixes = single_layers([f"{Path(name).name} {number}" for number in range(config.num_hidden_layers + 1)])
-        digest = hashlib.sha256()
-        for key, value in sorted(self._model.state_dict().items()):
-            digest.update(key.encode() + value.cpu().contiguous().numpy().tobytes())
-        super().__init__(mixes=mixes, dim=config.hidden_size, key=digest.hexdigest())
+        super().__init__(mixes=mixes, dim=config.hidden_size, key=_hash_weights(self._model.state_dict()))
 
     def layers(self, sentences: Sequence[Sequence[str]]) -> list[np.ndarray]:
         """The hidden states; sentences of similar length run together."""
@@ -80,6 +77,14 @@ class PeerSource(VectorSource):
         layers_LBTD = torch.stack(states).float().cpu()
         for row, words in enumerate(batch):
             yield _word_means(layers_LBTD[:, row], pieces.word_ids(row), len(words)).numpy()
+
+
+def _hash_weights(weights: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name, weight in sorted(weights.items()):
+        raw_n = weight.cpu().contiguous().reshape(-1).view(torch.uint8)  # numpy has no bfloat16
+        digest.update(name.encode() + raw_n.numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _word_means(layers_LTD: Tensor, word_of_piece: Sequence[int | None], num_words: int) -> Tensor:
