@@ -3,10 +3,10 @@
     pip install kiwipiepy
     python recipes/tokenise_korean.py IN.txt.xz OUT.txt [--only words|pieces]
 
-Odd paragraphs are split as elmokit's segmenter does, into space-separated words (eojeol) and signs: what a user types.
-Even ones are cut further into the surface pieces of morphemes that the analyser Kiwi finds (학교에서 -> 학교 에서),
-which is how Korean corpora with labels are often written. A model that has seen only one convention reads the other
-badly.
+All paragraphs are split as elmokit's segmenter does, into space-separated words (eojeol) and signs: what a user types.
+The first, third, … are cut further into the surface pieces of morphemes that the analyser Kiwi finds (학교에서 -> 학교
+에서), which is how Korean corpora with labels are often written. A model that has seen only one convention reads the
+other badly.
 """
 
 import argparse

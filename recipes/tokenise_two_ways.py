@@ -2,9 +2,10 @@
 
     python recipes/tokenise_two_ways.py IN.txt.bz2 OUT.txt [--plain-first] [--workers 4]
 
-Odd paragraphs are split as treebanks are (do n't, John 's, 10,000), even ones at every sign that is not inside a word
-(don't, John's, 10 , 000); with --plain-first the other way round, so that text that is read twice is read both ways.
-People bring text in both; a model that has seen only one reads the other badly.
+The first, third, … paragraphs are split at every sign that is not inside a word (don't, John's, 10 , 000), the second,
+fourth, … as treebanks are (do n't, John 's, 10,000); with --plain-first the other way round, so that text that is read
+twice is read both ways. The option says the opposite of what it does: it stays so, because the texts of the published
+models were made with it. People bring text in both; a model that has seen only one reads the other badly.
 """
 
 import argparse
@@ -25,7 +26,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source")
     parser.add_argument("destination")
-    parser.add_argument("--plain-first", action="store_true")
+    parser.add_argument("--plain-first", action="store_true", help="begin as treebanks do, against its name")
     parser.add_argument("--workers", type=int, default=1)
     asked = parser.parse_args()
     numbered = enumerate(LineReader([asked.source]), start=int(asked.plain_first))
