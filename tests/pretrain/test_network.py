@@ -7,6 +7,8 @@ import torch
 
 from elmokit.nn.output_layer import OutputLayer
 from elmokit.pretrain.network import LanguageModelNetwork, StepInputs, _cast, _GatherRows
+from elmokit.pretrain.place import choose_sum_dtype
+from elmokit.pretrain.train import train
 
 
 def inputs_of(config, seed=0):
@@ -66,3 +68,19 @@ def test_what_comes_to_a_frequent_word_is_summed_exactly(dtype):
     gathered.sum().backward()
     assert table.grad is not None and table.grad.dtype == dtype
     assert table.grad[:, 0].tolist() == [0, 4096, 1]  # a sum in bfloat16 would stop at 256
+
+
+def test_losses_are_added_up_where_there_is_no_float64(texts, tiny, tmp_path, losses, monkeypatch):
+    """Apple's GPUs: what they would be asked to add up in is used here, on a CPU."""
+    train([texts[0]], tmp_path / "exact", tiny(tokens=1_000), held_out=[texts[1]], tokenised=True, workers=1)
+    for module in ("stepping", "held_out"):
+        rounded = choose_sum_dtype(torch.device("mps"))
+        monkeypatch.setattr(f"elmokit.pretrain.{module}.choose_sum_dtype", lambda _, rounded=rounded: rounded)
+    options = {"held_out": [texts[1]], "tokenised": True, "workers": 1}
+    while train([texts[0]], tmp_path / "rounded", tiny(tokens=1_000), **options, minutes=0) is None:
+        pass  # one step per call: the sums go through checkpoints
+    exact, rounded = losses(tmp_path / "exact"), losses(tmp_path / "rounded")
+    assert [line["kind"] for line in rounded] == [line["kind"] for line in exact]
+    for one, other in zip(rounded, exact, strict=True):
+        name = "mean" if one["kind"] == "held-out" else "loss"
+        assert one[name] == pytest.approx(other[name], rel=1e-6)

@@ -12,7 +12,7 @@ import torch
 
 from elmokit.pretrain.batches.sentences import SentenceReader
 from elmokit.pretrain.network import LanguageModelNetwork, StepInputs
-from elmokit.pretrain.place import Place
+from elmokit.pretrain.place import Place, choose_sum_dtype
 
 __all__ = ["measure_perplexity", "to_perplexity"]
 
@@ -27,7 +27,7 @@ def measure_perplexity(network: LanguageModelNetwork, reader: SentenceReader, pl
         place: this process among those that share the work.
     """
     device = next(network.parameters()).device
-    sums_2 = torch.zeros(2, dtype=torch.float64, device=device)
+    sums_2 = torch.zeros(2, dtype=choose_sum_dtype(device), device=device)
     tokens, dtype = 0, network.dtype
     network.dtype = torch.float32
     try:

@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from elmokit.devices import find_device
 
-__all__ = ["PATIENCE", "Place", "find_place"]
+__all__ = ["PATIENCE", "Place", "choose_sum_dtype", "find_place"]
 
 # The others wait while the first process encodes the text, which may take hours.
 LONG_WAIT = timedelta(days=2)
@@ -107,3 +107,13 @@ def find_place(device: str | None = None, *, is_quiet: bool = False, patience: f
     finally:
         gc.collect()  # gloo's threads end with the last reference to the group; the process aborts if they outlive it
         distributed.destroy_process_group(None if is_ours else waiting)
+
+
+def choose_sum_dtype(device: torch.device) -> torch.dtype:
+    """What losses are added up in there: float64, which Apple's GPUs lack.
+
+    Example:
+        >>> choose_sum_dtype(torch.device("cpu")), choose_sum_dtype(torch.device("mps"))
+        (torch.float64, torch.float32)
+    """
+    return torch.float32 if device.type == "mps" else torch.float64

@@ -31,7 +31,7 @@ from elmokit.pretrain.batches.sampling import Sampler
 from elmokit.pretrain.batches.sentences import SentenceReader
 from elmokit.pretrain.corpus.encoded import EncodedCorpus
 from elmokit.pretrain.network import LanguageModelNetwork, Loss, StepInputs
-from elmokit.pretrain.place import Place
+from elmokit.pretrain.place import Place, choose_sum_dtype
 from elmokit.pretrain.recipes import TrainConfig
 
 __all__ = ["GraphStepper", "PlainStepper", "Stepper", "build_stepper", "fit_layout"]
@@ -83,7 +83,7 @@ class Stepper(ABC):
     def __init__(self, network: LanguageModelNetwork, *, sampler: Sampler | None, seed: int) -> None:
         self.network, self.sampler = network, sampler
         self.device = next(network.parameters()).device
-        self.loss_sums_2 = torch.zeros(2, dtype=torch.float64, device=self.device)
+        self.loss_sums_2 = torch.zeros(2, dtype=choose_sum_dtype(self.device), device=self.device)
         self._seed = seed
 
     @abstractmethod
@@ -284,4 +284,4 @@ class _Recording(NamedTuple):
 def _one_word(batch: Batch) -> Batch:
     """A batch of one row with one word, for a process that has no row of its own."""
     one, two = np.zeros(1, np.int64), np.zeros((2, 1), np.int64)
-    return replace(batch, words_2N=two, targets_2N=two, keys_N=one, row_keys_B=one, batch_sizes=[1], starts_fresh=True)
+    return replace(batch, words_2N=two, targets_2N=two, keys_N=one, batch_sizes=[1], starts_fresh=True)
