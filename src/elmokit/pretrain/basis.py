@@ -51,15 +51,15 @@ def change_basis(
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The same language model in the coordinates of its output layer; all that it predicts stays, up to rounding.
 
-    Given back unchanged are models whose coordinates cannot be chosen: outputs that are clipped or come without a
-    projection, and an output layer that is no plain softmax.
+    Given back unchanged are models whose coordinates cannot be chosen: their outputs are clipped or come without a
+    projection.
 
     Arguments:
         config: of the LSTMs.
         tensors: weights by name, of which those of the LSTMs change.
         softmax: the output layer's, by name.
     """
-    if not _can_choose(config, softmax):
+    if not _can_choose(config):
         return dict(tensors), dict(softmax)
     variance_P, axes_PP = torch.linalg.eigh(torch.cov(softmax["softmax.weight"].double().T, correction=0))
     average = variance_P.mean()
@@ -82,7 +82,7 @@ def shorten_directions(
         sentences: text of the kind that it was trained on, a few hundred sentences.
     """
     config = checkpoint.config.lstm
-    if not _can_choose(config, softmax) or not any(sentences):
+    if not _can_choose(config) or not any(sentences):
         return dict(checkpoint.tensors), dict(softmax)
     elmo = Elmo.from_checkpoint(checkpoint).eval()
     sentences = sorted((words[:WORDS_OF_A_SENTENCE] for words in sentences if words), key=len)
@@ -98,8 +98,8 @@ def shorten_directions(
     return _scale_directions(config, checkpoint.tensors, softmax, axes_PP, scale_P)
 
 
-def _can_choose(config: LstmConfig, softmax: Mapping[str, Tensor]) -> bool:
-    return config.projection_clip is None and config.has_projection and "softmax.weight" in softmax
+def _can_choose(config: LstmConfig) -> bool:
+    return config.projection_clip is None and config.has_projection
 
 
 def _scale_directions(

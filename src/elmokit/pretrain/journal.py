@@ -1,8 +1,8 @@
 """The log of a run: `log.jsonl`, a line now and then, and whoever else listens (TensorBoard).
 
 Lines are made at fixed numbers of words, and a run that continues first drops the lines past its checkpoint. So the log
-of a run that was killed ten times tells the same losses as that of one that never was. `RateGuard` decides by what the
-log says, so it decides the same in both.
+of a run that was killed ten times tells the same losses as that of one that never was. `RateGuard` halves the learning
+rates by what the log says, so it halves them alike in both. Divergence alone is judged since the command was called.
 """
 
 from __future__ import annotations

@@ -41,9 +41,7 @@ class Batch:
             word outside the vocabulary is `<UNK>`.
         keys_N: a number for each (row of the global batch, step): what is drawn by it does not depend on who reads.
         batch_sizes: rows that read a token at each step.
-        row_keys_B: which rows of the global batch these are.
         starts_fresh: every row begins from the zero state.
-        epoch: how often all data have been seen before.
         global_tokens: N of all ranks together.
     """
 
@@ -51,10 +49,8 @@ class Batch:
     words_2N: np.ndarray
     targets_2N: np.ndarray
     keys_N: np.ndarray
-    row_keys_B: np.ndarray
     batch_sizes: list[int]
     starts_fresh: bool
-    epoch: int
     global_tokens: int
 
     @property
@@ -76,10 +72,19 @@ def pack_batch(
     row_keys_B: np.ndarray,
     *,
     starts_fresh: bool,
-    epoch: int,
     global_tokens: int,
 ) -> Batch:
-    """The batch of packed corpus ids: what (forward, backward) read, and what they are to predict."""
+    """The batch of packed corpus ids: what (forward, backward) read, and what they are to predict.
+
+    Arguments:
+        spellings: of the words.
+        words: ids that the forward and the backward stack read.
+        targets: ids that they are to predict.
+        batch_sizes: rows that read a token at each step.
+        row_keys_B: which rows of the global batch these are.
+        starts_fresh: every row begins from the zero state.
+        global_tokens: N of all ranks together.
+    """
     distinct_UC, rows_M = spellings.find_distinct(np.concatenate(words))
     targets_M = spellings.corpus.target_of(np.concatenate(targets)).astype(np.int64)
     sizes = batch_sizes.astype(np.int64)
@@ -90,10 +95,8 @@ def pack_batch(
         rows_M.reshape(2, -1),
         targets_M.reshape(2, -1),
         keys_N,
-        row_keys_B,
         sizes.tolist(),
         starts_fresh,
-        epoch,
         global_tokens,
     )
 

@@ -122,12 +122,6 @@ class Prefetcher(Generic[Made]):
         """Where the batch after the last one handed out begins."""
         return self._state
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from there; what was prepared is thrown away."""
-        self.close()
-        self._reader.load_state_dict(state)
-        self._state = self._reader.state_dict()
-
     def close(self) -> None:
         """End the thread; the next batch would start it again where the last one handed out ended."""
         if self._thread is None:

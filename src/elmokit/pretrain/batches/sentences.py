@@ -83,11 +83,11 @@ class SentenceReader(Reader):
             self._plan = self._plan_epoch(self._epoch)
             sentences_B = next(self._plan, None)
         self._num_done += 1
-        return self._batch(sentences_B, self._epoch)
+        return self._batch(sentences_B)
 
     def one_epoch(self, epoch: int = 0) -> Iterator[Batch]:
         """The batches of one epoch and no more, for instance of held-out text; the reader itself stays where it is."""
-        return (self._batch(sentences_B, epoch) for sentences_B in self._plan_epoch(epoch))
+        return (self._batch(sentences_B) for sentences_B in self._plan_epoch(epoch))
 
     def state_dict(self) -> dict[str, Any]:
         """Where the next batch begins."""
@@ -150,7 +150,7 @@ class SentenceReader(Reader):
     def _lengths(self, sentences_S: np.ndarray) -> np.ndarray:
         return self.corpus.offsets[sentences_S + 1] - self.corpus.offsets[sentences_S]
 
-    def _batch(self, sentences_B: np.ndarray, epoch: int) -> Batch:
+    def _batch(self, sentences_B: np.ndarray) -> Batch:
         global_tokens = int(self._lengths(sentences_B).sum()) + len(sentences_B)
         row_keys_B = np.arange(self._rank, len(sentences_B), self._world)
         sentences_B = sentences_B[row_keys_B]
@@ -166,6 +166,5 @@ class SentenceReader(Reader):
             np.array(packing.batch_sizes, np.int64),
             row_keys_B,
             starts_fresh=True,
-            epoch=epoch,
             global_tokens=global_tokens,
         )

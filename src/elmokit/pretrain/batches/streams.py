@@ -70,7 +70,6 @@ class StreamReader(Reader):
     def __next__(self) -> Batch:
         """The next window: this rank's rows of it."""
         row_keys_B = np.arange(self._rank, self._rows, self._world)
-        epoch = self._streams[0].queue.epoch
         windows = [
             stream.window(self._unroll, self._rank, self._world, backward=bool(direction))
             for direction, stream in enumerate(self._streams)
@@ -84,7 +83,6 @@ class StreamReader(Reader):
             np.full(self._unroll, len(row_keys_B)),
             row_keys_B,
             starts_fresh=self._num_done == 1,
-            epoch=epoch,
             global_tokens=self._rows * self._unroll,
         )
 

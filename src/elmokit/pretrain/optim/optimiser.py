@@ -48,7 +48,6 @@ class Optimiser:
         >>> network(torch.ones(2, 4)).sum().backward()
         >>> optimiser.step(0.5).shape  # at half the learning rates; gives the norm of the gradients
         torch.Size([])
-        >>> optimiser.zero_grad()
     """
 
     def __init__(self, network: nn.Module, config: TrainConfig) -> None:
@@ -90,11 +89,6 @@ class Optimiser:
             return norm
 
         return replay
-
-    def zero_grad(self) -> None:
-        """Forget all gradients."""
-        for parameter in self._parameters.values():
-            parameter.grad = None
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs to continue exactly, as tensors and plain values."""
