@@ -57,7 +57,7 @@ elmo completion  commands and options at the Tab key of your shell
 
 HINTS = {
     Embed: "; the same command with --resume continues",
-    Train: "; the same command continues from the last checkpoint",
+    Train: "; the same command continues from its last checkpoint, if it has reached one (--checkpoint-every)",
 }
 BAD_INPUT, FAILURE, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
 

@@ -133,6 +133,21 @@ def test_a_mistyped_name_leaves_nothing_behind(wrong, texts, tmp_path, monkeypat
     assert main(["train", str(texts[0]), "-o", "y", "--tokenised", *other]) == 0
 
 
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["--from", "en-small", "--lstm.cell-dim", "99"], "--lstm.cell-dim would change nothing: --from en-small keeps"),
+        (["--from", "en-small", "--input", "words"], "--input would change nothing"),
+        (["--vectors", "glove.txt", "--input", "characters"], "--vectors begins a model of words"),
+    ],
+)
+def test_a_setting_that_something_else_decides_is_refused(typed, said, texts, tmp_path, capsys):
+    command = ["train", str(texts[0]), "-o", str(tmp_path / "m"), "--tokenised", "--recipe", "tiny_cpu", *typed]
+    assert main(command) == 2
+    assert said in one_line_of(capsys)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_text_that_cannot_be_encoded_leaves_nothing_behind(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "blank.txt").write_text("\n\n", encoding="utf-8")
@@ -156,7 +171,7 @@ def test_ctrl_c_says_how_to_go_on(texts, tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr("elmokit.pretrain.train.train", stop)
     assert main(["train", str(texts[0]), "-o", str(tmp_path / "m"), *TINY]) == 130
-    assert "the same command continues from the last checkpoint" in one_line_of(capsys)
+    assert "the same command continues from its last checkpoint, if it has reached one" in one_line_of(capsys)
 
 
 def test_settings_are_read_from_text(texts, tmp_path, monkeypatch, capsys):

@@ -19,6 +19,7 @@ import tyro
 from elmokit.commands.base import Command, Computation, Device, Switch
 from elmokit.commands.settings import Setting, find_settings, make_options, replace_fields, show_value
 from elmokit.config import CharConfig, LstmConfig
+from elmokit.errors import ConfigError
 from elmokit.pretrain.recipes import RECIPES, TrainConfig, recipe_named
 from elmokit.text.files import find_files
 
@@ -119,6 +120,7 @@ class Train(Computation):
 
     def run(self) -> None:
         """Train and report progress."""
+        self._refuse_what_would_be_ignored()
         config = change_recipe(self.recipe, self.settings)
         if not self.destination.with_name(f"{self.destination.name}.training").exists():
             # A new run. One that continues may have its text encoded already; `train` knows.
@@ -143,3 +145,18 @@ class Train(Computation):
             tensorboard=self.tensorboard,
             quiet=self.quiet,
         )
+
+    def _refuse_what_would_be_ignored(self) -> None:
+        """Settings that were typed and that a model or a table of vectors decides instead."""
+        options = {setting.name: setting.option for setting in train_settings()}
+        sizes = [options[name] for name in self.settings if "." in name or name == "input"]
+        if self.start_from is not None and sizes:
+            raise ConfigError(
+                f"{', '.join(sizes)} would change nothing: --from {self.start_from} keeps that model's sizes, clips and "
+                "input; type the command without it, or train a new model without --from"
+            )
+        if self.vectors is not None and self.settings.get("input", "words") != "words":
+            raise ConfigError(
+                "--vectors begins a model of words, and --input characters asks for one of characters: leave out one of "
+                "the two"
+            )
