@@ -136,7 +136,7 @@ def test_a_mistyped_name_leaves_nothing_behind(wrong, texts, tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        (["--from", "en-small", "--lstm.cell-dim", "99"], "--lstm.cell-dim would change nothing: --from en-small keeps"),
+        (["--from", "en-small", "--lstm.cell-dim", "99"], "--lstm.cell-dim would change nothing: --from en-small"),
         (["--from", "en-small", "--input", "words"], "--input would change nothing"),
         (["--vectors", "glove.txt", "--input", "characters"], "--vectors begins a model of words"),
     ],

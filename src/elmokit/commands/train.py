@@ -152,11 +152,11 @@ class Train(Computation):
         sizes = [options[name] for name in self.settings if "." in name or name == "input"]
         if self.start_from is not None and sizes:
             raise ConfigError(
-                f"{', '.join(sizes)} would change nothing: --from {self.start_from} keeps that model's sizes, clips and "
-                "input; type the command without it, or train a new model without --from"
+                f"{', '.join(sizes)} would change nothing: --from {self.start_from} keeps that model's sizes, clips "
+                "and input; type the command without it, or train a new model without --from"
             )
         if self.vectors is not None and self.settings.get("input", "words") != "words":
             raise ConfigError(
-                "--vectors begins a model of words, and --input characters asks for one of characters: leave out one of "
-                "the two"
+                "--vectors begins a model of words, and --input characters asks for one of characters: leave out one "
+                "of the two"
             )
