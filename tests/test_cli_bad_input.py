@@ -138,3 +138,12 @@ def test_a_source_that_is_no_model_is_refused(source, desk, capsys):
     (desk / "empty").mkdir()
     (desk / "not-a.zip").write_bytes(b"PK, or so it says")
     check_refused(["info", source], capsys, desk, source)
+
+
+def test_what_a_kill_moved_aside_is_back_before_a_folder_is_written(desk, random_model, capsys):
+    shutil.copytree(random_model, desk / "model")
+    assert main(["convert", "model", "out"]) == 0
+    (desk / "out").rename(desk / ".out.0123abcd.old")
+    assert main(["convert", "model", "out"]) == 2
+    assert "out: expected an empty or a new folder" in capsys.readouterr().err
+    assert (desk / "out" / "model.safetensors").is_file() and not list(desk.glob(".out.*.old"))

@@ -35,9 +35,11 @@ class Convert(Command):
     def run(self) -> None:
         """Load, then save."""
         from elmokit.io import load, save
+        from elmokit.io.atomic import sweep_partial
         from elmokit.io.locks import lock_output
 
         with lock_output(self.dest):
+            sweep_partial(self.dest)
             checkpoint = load(self.source, softmax=True)
             save(checkpoint, self.dest, format=self.format, dtype=self.dtype, overwrite=self.overwrite)
         say(f"{checkpoint.format} → {self.format}: {self.dest}")

@@ -37,10 +37,12 @@ class Export(Command):
     def run(self) -> None:
         """Write the folder and say how to use it."""
         from elmokit.export import export_model
+        from elmokit.io.atomic import sweep_partial
         from elmokit.io.locks import lock_output
 
         options = {"precision": self.precision, "state": self.state, "browser": self.browser}
         with lock_output(self.output):
+            sweep_partial(self.output)
             export_model(self.source, self.output, overwrite=self.overwrite, **options)
         size = sum(path.stat().st_size for path in self.output.rglob("*") if path.is_file())
         say(f"{self.output}: {size / 1e6:.1f} MB; to run it: pip install numpy onnxruntime")

@@ -29,7 +29,7 @@ import torch
 
 from elmokit.devices import find_device
 from elmokit.errors import InputError, OutputError, TrainingError
-from elmokit.io.atomic import new_folder
+from elmokit.io.atomic import new_folder, sweep_partial
 from elmokit.io.locks import lock_output
 from elmokit.reading.batching import batch_by_length
 from elmokit.tasks import find_task
@@ -151,6 +151,7 @@ def train(
     if summary := problems.summary():
         report(summary)
     with lock_output(destination):
+        sweep_partial(destination)
         results = train_model(
             model,
             examples["train"],
