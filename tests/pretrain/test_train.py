@@ -147,16 +147,22 @@ def test_a_sampled_softmax_gives_way_to_the_full_one(texts, tiny, tmp_path, loss
     assert min(line["loss"] for line in whole[before + 1 :]) > max(line["loss"] for line in sampled[after + 1 :])
 
 
-def test_a_run_goes_on_with_its_settings_and_its_text(texts, tiny, tmp_path, losses):
+def test_a_run_goes_on_with_its_settings_and_its_text(texts, tiny, tmp_path, losses, capsys):
     text, held_out = texts
     options = {"tokenised": True, "workers": 1, "minutes": 0}
     train([text], tmp_path / "model", tiny(), **options)
-    with pytest.raises(ConfigError, match=r"another dropout \(dropout was 0.1, now 0.2\)"):
+    with pytest.raises(ConfigError, match=r"other settings: --dropout was 0.1, now 0.2;"):
         train([text], tmp_path / "model", tiny(dropout=0.2), **options)
     with pytest.raises(ConfigError, match=r"was made from text.txt .* but now held-out.txt"):
         train([held_out], tmp_path / "model", tiny(), **options)
-    train([text], tmp_path / "model", tiny(learning_rate=1e-3), tokenised=True, workers=1)  # how fast may change
-    assert {"kind": "settings", "step": 1, "learning_rate": 1e-3}.items() <= losses(tmp_path / "model")[0].items()
+    capsys.readouterr()
+    others = tiny(learning_rate=1e-3, tokens=500)  # how fast and how long may change
+    train([text], tmp_path / "model", others, tokenised=True, workers=1)
+    said = capsys.readouterr().out
+    assert f"changed     --learning-rate was {tiny().learning_rate}, now 0.001; --tokens was" in said
+    first = losses(tmp_path / "model")[0]
+    assert (first["kind"], first["step"], first["changed"]) == ("settings", 1, {"learning_rate": 1e-3, "tokens": 500})
+    assert first["tokens"] < 500  # the words seen
 
 
 def test_a_run_goes_on_with_its_text_as_it_was_and_as_it_was_read(texts, tiny, tmp_path):
@@ -294,7 +300,7 @@ def test_a_finished_run_takes_no_other_settings_and_no_other_text(texts, tiny, t
     train([texts[0]], tmp_path / "model", tiny(), **options)
     more = tiny(tokens=20_000)
     with pytest.raises(
-        ConfigError, match=r"is finished and cannot take --tokens 20000 any more: train further with --from"
+        ConfigError, match=r"was trained with other settings: --tokens was \d+, now 20000; train further with --from"
     ):
         train([texts[0]], tmp_path / "model", more, **options)
     with pytest.raises(ConfigError, match="a run continues with the text it began with"):

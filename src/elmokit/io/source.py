@@ -24,7 +24,7 @@ from elmokit.io.manylangs import looks_like_manylangs
 from elmokit.io.native import looks_like_native
 from elmokit.io.packages import KNOWN, find_model, install_command, model_names
 
-__all__ = ["Family", "Folder", "open_source"]
+__all__ = ["Family", "Folder", "as_source", "open_source"]
 
 Family = Literal["native", "allennlp", "manylangs"]
 
@@ -41,6 +41,17 @@ class Folder(NamedTuple):
     path: Path
     family: Family
     is_temporary: bool
+
+
+def as_source(folder: str | os.PathLike[str]) -> str:
+    """How a folder is named so that it is meant: with `./` before it where its name is that of an installed model.
+
+    Example:
+        >>> as_source("my-model"), as_source("en-small")
+        ('my-model', './en-small')
+    """
+    text = os.fspath(folder)
+    return f"./{text}" if NAME.fullmatch(text) and text in model_names() else text
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 from elmokit.errors import CheckpointError, ConfigError, InputError, OutputError
 from elmokit.io.atomic import replace_text, sweep_partial
 from elmokit.io.inside import check_entries
+from elmokit.io.source import as_source
 from elmokit.io.text_files import read_json
 from elmokit.pretrain.corpus.encoded import EncodedCorpus
 from elmokit.pretrain.corpus.encoding import encode_corpus
@@ -26,9 +27,11 @@ from elmokit.text.segmenters import RuleSegmenter
 from elmokit.validation import build_from
 
 __all__ = [
+    "Changes",
     "Texts",
     "check_texts",
     "compare_settings",
+    "describe_changes",
     "encode_held_out",
     "encode_text",
     "find_corpus",
@@ -37,12 +40,16 @@ __all__ = [
 ]
 
 Texts = Sequence[str | os.PathLike[str]]
+Changes = dict[str, tuple[Any, Any]]  # the settings that differ: before, and now
 
 # How long, how fast and how often: what a run may change when it continues. The rest decides what its numbers mean.
 CHANGEABLE = {
     "tokens", "learning_rate", "muon_learning_rate", "weight_decay", "warmup_tokens", "hold", "final_learning_rate",
     "clip_norm", "evaluate_every", "checkpoint_every", "log_every",
 }  # fmt: skip
+# What a run remembers of a file that it began with: the option that named it.
+HASHES = {"start_from_hash": "from", "vectors_hash": "vectors"}
+MOST_TOLD = 4  # differences that an error names
 
 
 def check_texts(texts: Texts, held_out: Texts, folder: Path) -> None:
@@ -56,7 +63,7 @@ def check_texts(texts: Texts, held_out: Texts, folder: Path) -> None:
         raise ConfigError("standard input (-) is named as text and as held-out text: it can be read only once")
 
 
-def compare_settings(folder: Path, settings: dict[str, Any], model_folder: Path) -> dict[str, Any]:
+def compare_settings(folder: Path, settings: dict[str, Any], model_folder: Path) -> Changes:
     """The settings that a run changes when it continues; those that must stay, and a foreign model, are refused."""
     path = folder / "training.json"
     values = _as_json(settings)
@@ -67,15 +74,45 @@ def compare_settings(folder: Path, settings: dict[str, Any], model_folder: Path)
         before = _read_settings(path)
     elif model_folder.exists() and (not model_folder.is_dir() or any(model_folder.iterdir())):
         raise OutputError(f"{model_folder} exists and is not of a run of this program: choose another folder")
-    changed = {name: values[name] for name in values if name in before and before[name] != values[name]}
-    fixed = sorted(set(changed) - CHANGEABLE)
+    changes = {name: (before[name], values[name]) for name in values if name in before and before[name] != values[name]}
+    fixed = {name: pair for name, pair in changes.items() if name not in CHANGEABLE}
     if fixed:
-        name = fixed[0]
         raise ConfigError(
-            f"{folder} holds a run with another {', '.join(fixed)} ({name} was {before[name]!r:.60}, now "
-            f"{values[name]!r:.60}): continue with the same settings, or choose another folder"
+            f"{folder} holds a run with other settings: {describe_changes(fixed)}; continue with the same ones, or "
+            "choose another folder"
         )
-    return changed
+    return changes
+
+
+def describe_changes(changes: Changes) -> str:
+    """How settings differ, by the options that set them.
+
+    Example:
+        >>> describe_changes({"model": ({"lstm": {"cell_dim": 256}}, {"lstm": {"cell_dim": 128}}), "seed": (1, 2)})
+        '--lstm.cell-dim was 256, now 128; --seed was 1, now 2'
+    """
+    before, now = (dict(_flatten({name: pair[side] for name, pair in changes.items()})) for side in (0, 1))
+    told = []
+    for name in sorted(name for name in {*before, *now} if before.get(name) != now.get(name)):
+        option = f"--{HASHES.get(name, name).replace('_', '-')}"
+        if name not in HASHES:
+            told.append(f"{option} was {_show(before.get(name))}, now {_show(now.get(name))}")
+        elif HASHES[name] not in before:  # the name is the same
+            told.append(f"{option} was another file or folder of that name")
+    return "; ".join(told[:MOST_TOLD]) + (f"; and {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else "")
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Names as options have them, with their values, those of a model's parts too."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, "" if name == "model" else f"{prefix}{name}.")
+        else:
+            yield ("from" if name == "start_from" else prefix + name), value
+
+
+def _show(value: Any) -> str:  # noqa: ANN401
+    return "not given" if value is None else f"{value!s:.60}"
 
 
 def keep_settings(folder: Path, settings: dict[str, Any]) -> None:
@@ -129,14 +166,13 @@ def encode_text(texts: Texts, folder: Path, config: TrainConfig, tokenised: bool
 
 
 def refuse_changes(
-    model_folder: Path, folder: Path, changed: dict[str, Any], texts: Texts, config: TrainConfig, tokenised: bool
+    model_folder: Path, folder: Path, changes: Changes, texts: Texts, config: TrainConfig, tokenised: bool
 ) -> None:
     """Refuse what a finished run cannot take any more: other settings, and other text where its own is still there."""
-    if changed:
-        options = ", ".join(f"--{name.replace('_', '-')} {value}" for name, value in changed.items())
+    if changes:
         raise ConfigError(
-            f"{model_folder} is finished and cannot take {options} any more: train further with --from {model_folder} "
-            "and another folder after -o"
+            f"{model_folder} is finished and was trained with other settings: {describe_changes(changes)}; train "
+            f"further with --from {as_source(model_folder)} and another folder after -o"
         )
     corpus = find_corpus(texts, folder)
     if corpus.parent == folder and (corpus / "corpus.json").is_file():

@@ -32,6 +32,7 @@ from elmokit.engines import choose
 from elmokit.errors import TrainingError
 from elmokit.io.checkpoint import check_finite, compare_shapes
 from elmokit.io.locks import lock_output
+from elmokit.io.source import as_source
 from elmokit.nn.bilm import BilmState
 from elmokit.nn.operations import Request
 from elmokit.pretrain.batches.preparing import Prepared
@@ -40,9 +41,11 @@ from elmokit.pretrain.batches.sentences import SentenceReader
 from elmokit.pretrain.batches.streams import StreamReader
 from elmokit.pretrain.corpus.encoded import UNKNOWN, EncodedCorpus
 from elmokit.pretrain.folder import (
+    Changes,
     Texts,
     check_texts,
     compare_settings,
+    describe_changes,
     encode_held_out,
     encode_text,
     find_corpus,
@@ -126,13 +129,13 @@ def train(
         start = choose_start(config, start_from=start_from, vectors=vectors)
         check_texts(texts, held_out, folder)
         settings = {**start.config.to_dict(), **start.origin}
-        changed: dict[str, Any] = {}
+        changes: Changes = {}
         if place.is_first:
-            changed = compare_settings(folder, settings, model_folder)
+            changes = compare_settings(folder, settings, model_folder)
         place.wait()
         if (model_folder / "config.json").is_file():
             if place.is_first:
-                refuse_changes(model_folder, folder, changed, texts, start.config, tokenised)
+                refuse_changes(model_folder, folder, changes, texts, start.config, tokenised)
             place.say(f"{model_folder}: this run is finished, and its model is there")
             return model_folder
         if place.is_first:
@@ -147,12 +150,13 @@ def train(
             for each in filter(None, (corpus, held_out_corpus)):
                 each.verify()
         place.wait(long=True)
-        if not _run(start, corpus, held_out_corpus, place, folder, model_folder, report, changed, deadline):
+        if not _run(start, corpus, held_out_corpus, place, folder, model_folder, report, changes, deadline):
             place.say(f"stopped     after {minutes} minutes with a checkpoint; the same command continues it")
             return None
+        source = as_source(model_folder)
         place.say(f"The model is in {model_folder}. Use it:")
-        place.say(f"  elmo embed FILE -o vectors.parquet --model {model_folder}")
-        place.say(f'  elmo predict "The beginning of a sentence" --model {model_folder}')
+        place.say(f"  elmo embed FILE -o vectors.parquet --model {source}")
+        place.say(f'  elmo predict "The beginning of a sentence" --model {source}')
         place.say(f"{folder} holds what was needed on the way; keep its log.jsonl, remove the rest when you like.")
     return model_folder
 
@@ -165,7 +169,7 @@ def _run(
     folder: Path,
     model_folder: Path,
     report: Listener | None,
-    changed: dict[str, Any],
+    changes: Changes,
     deadline: float | None,
 ) -> bool:
     """Train to the end or the deadline, and save the model at the end; whether that was reached.
@@ -176,8 +180,9 @@ def _run(
         training = _Training(start, corpus, held_out, place, folder, report)
         training.introduce()
         training.resume()
-        if changed:
-            training.note("settings", changed)
+        if changes:
+            place.say(f"changed     {describe_changes(changes)}")
+            training.note("settings", {"changed": {name: now for name, (_, now) in changes.items()}})
         is_finished = training.run(deadline)
     except torch.OutOfMemoryError as problem:
         reason = str(problem).split(".")[0]
