@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
@@ -29,7 +28,7 @@ from torch.nn.utils import get_total_norm
 from tqdm import tqdm
 
 from elmokit.engines import choose
-from elmokit.errors import ConfigError, TrainingError
+from elmokit.errors import TrainingError
 from elmokit.io.checkpoint import check_finite, compare_shapes
 from elmokit.io.locks import lock_output
 from elmokit.io.source import as_source
@@ -61,6 +60,7 @@ from elmokit.pretrain.recipes import TrainConfig
 from elmokit.pretrain.saving import Checkpoints, TrainingState, save_model
 from elmokit.pretrain.start import Start, choose_start
 from elmokit.pretrain.stepping import GraphStepper, PlainStepper, build_stepper
+from elmokit.pretrain.stopping import Stop
 from elmokit.text.characters import Scheme, make_scheme
 from elmokit.text.scripts import find_scripts
 from elmokit.validation import build_from
@@ -116,9 +116,7 @@ def train(
         report: is handed every line of the log.
         quiet: do not show on standard output what is done.
     """
-    if minutes is not None and not minutes >= 0:
-        raise ConfigError(f"minutes is {minutes}: expected a number of 0 or more, or none for no limit")
-    deadline = None if minutes is None else time.monotonic() + 60 * minutes
+    stop = Stop(minutes, is_quiet=quiet)
     model_folder = Path(destination)
     folder = model_folder.with_name(model_folder.name + ".training")
     if tensorboard:
@@ -152,7 +150,7 @@ def train(
             for each in filter(None, (corpus, held_out_corpus)):
                 each.verify()
         place.wait(long=True)
-        if not _run(start, corpus, held_out_corpus, place, folder, model_folder, report, changes, deadline):
+        if not _run(start, corpus, held_out_corpus, place, folder, model_folder, report, changes, stop):
             place.say(f"stopped     after {minutes} minutes with a checkpoint; the same command continues it")
             return None
         source = as_source(model_folder)
@@ -172,9 +170,9 @@ def _run(
     model_folder: Path,
     report: Listener | None,
     changes: Changes,
-    deadline: float | None,
+    stop: Stop,
 ) -> bool:
-    """Train to the end or the deadline, and save the model at the end; whether that was reached.
+    """Train to the end or until it should stop, and save the model at the end; whether that was reached.
 
     A function of its own: what DistributedDataParallel holds of the group of processes is gone when it returns.
     """
@@ -185,13 +183,15 @@ def _run(
         if changes:
             place.say(f"changed     {describe_changes(changes)}")
             training.note("settings", {"changed": {name: now for name, (_, now) in changes.items()}})
-        is_finished = training.run(deadline)
+        with stop.listen() if place.world == 1 else nullcontext():
+            is_finished = training.run(stop)
     except torch.OutOfMemoryError as problem:
         reason = str(problem).split(".")[0]
         raise TrainingError(f"{reason}: start anew with a smaller --tokens-per-batch or model") from problem
     if is_finished and place.is_first:
         save_model(model_folder, training.network, training.scheme_parts, corpus, training.facts())
     place.wait()
+    stop.pass_on()
     return is_finished
 
 
@@ -311,20 +311,20 @@ class _Training:
         if saved.guard is not None:
             self.guard.load_state(saved.guard)
 
-    def run(self, deadline: float | None = None) -> bool:
-        """Train until all words are seen, or the deadline (of `time.monotonic`); says whether it was the former."""
+    def run(self, stop: Stop) -> bool:
+        """Train until all words are seen, or until the run should stop; says whether it was the former."""
         self._record_at = self.step + RECORD_AFTER
         self.meter.restart_clock()
         with self._show_progress() as bar, _short_turns(self.place):
             while self.tokens < self.config.tokens:
                 end = self._choose_output()
                 with self._prefetch() as batches:
-                    if not self._run_until(end, batches, bar, deadline):
+                    if not self._run_until(end, batches, bar, stop):
                         return False
         return True
 
-    def _run_until(self, end: int, batches: Prefetcher[Prepared], bar: tqdm, deadline: float | None) -> bool:
-        """Train until so many words are seen, or the deadline; says whether it was the former."""
+    def _run_until(self, end: int, batches: Prefetcher[Prepared], bar: tqdm, stop: Stop) -> bool:
+        """Train until so many words are seen, or until the run should stop; says whether it was the former."""
         config = self.config
         every = {"log": config.log_every, "evaluate": config.evaluate_every, "save": config.checkpoint_every}
         can_record = isinstance(self.stepper, GraphStepper) and config.optimiser != "adagrad"  # torch cannot
@@ -339,7 +339,7 @@ class _Training:
             self._move(self._rate())
             self.meter.count(words)
             bar.update(words)
-            is_last, is_late = self.tokens >= config.tokens, self._is_late(deadline)
+            is_last, is_late = self.tokens >= config.tokens, self._is_late(stop)
             due = {name for name, often in every.items() if is_last or before // often < self.tokens // often}
             if "log" in due or self.tokens >= end:  # what follows is another softmax, whose losses do not compare
                 self._log(bar)
@@ -464,10 +464,10 @@ class _Training:
             f"the same command with a smaller --learning-rate and --muon-learning-rate {then}"
         )
 
-    def _is_late(self, deadline: float | None) -> bool:
-        if deadline is None or (self.place.world > 1 and self.step % ASK_TIME_EVERY):
+    def _is_late(self, stop: Stop) -> bool:
+        if self.place.world > 1 and (stop.deadline is None or self.step % ASK_TIME_EVERY):
             return False
-        return self.place.total([float(time.monotonic() > deadline)])[0] > 0  # all stop, or none
+        return self.place.total([float(stop.is_due)])[0] > 0  # all stop, or none
 
     @contextmanager
     def _show_progress(self) -> Iterator[tqdm]:
