@@ -122,16 +122,19 @@ class EncodedCorpus:
         """
         if find_fingerprint(self.folder) != self.fingerprint:
             raise CheckpointError(
-                f"{self.folder}: the checksum in corpus.json does not fit its files: they are damaged; "
-                "encode the corpus anew"
+                f"{self.folder}: the checksum in corpus.json does not fit its files: they are damaged; {self._advice}"
             )
         for name, offsets in (("sentences.bin", self.offsets), ("words.offsets.bin", self._word_offsets)):
             if offsets[0] != 0 or any((np.diff(part) < 0).any() for part in _split(offsets)):
-                raise CheckpointError(f"{self.folder}/{name}: expected rising numbers; encode the corpus anew")
+                raise CheckpointError(f"{self.folder}/{name}: expected rising numbers; {self._advice}")
         if any(part.min() < 0 or part.max() >= self.num_words for part in _split(self.tokens)):
             raise CheckpointError(
-                f"{self.folder}/tokens.bin: expected numbers of its {self.num_words:,} words; encode the corpus anew"
+                f"{self.folder}/tokens.bin: expected numbers of its {self.num_words:,} words; {self._advice}"
             )
+
+    @property
+    def _advice(self) -> str:
+        return f"remove the folder {self.folder}, and the same command encodes the text anew"
 
     @cached_property
     def vocabulary(self) -> list[str]:
@@ -139,7 +142,7 @@ class EncodedCorpus:
         words = read_words(self.folder / "vocab.txt")
         if len(words) != self.vocabulary_size:
             expected = f"expected {self.vocabulary_size} words, found {len(words)}"
-            raise CheckpointError(f"{self.folder}/vocab.txt: {expected}; encode the corpus anew")
+            raise CheckpointError(f"{self.folder}/vocab.txt: {expected}; {self._advice}")
         return words
 
     def word_bytes(self, ids: Iterable[int] | np.ndarray) -> list[bytes]:
@@ -166,7 +169,7 @@ class EncodedCorpus:
         if size != wanted:
             found = "no such file" if size is None else f"{size}"
             raise CheckpointError(
-                f"{path}: expected {wanted} bytes, found {found}; the corpus is incomplete: encode it anew"
+                f"{path}: expected {wanted} bytes, found {found}: the corpus is incomplete; {self._advice}"
             )
         # As a plain array: the same pages, without the cost of np.memmap's own indexing.
         return np.asarray(np.memmap(path, dtype=dtype, mode="r", shape=(count,)))
