@@ -8,8 +8,9 @@
 --words keeps the most frequent words of the output layer; the probability of the others goes to <UNK>. --level gives
 layer 0 of an older model the origin and the length that `elmo train` gives today, and the mix stays the same sum;
 --shorten gives the layers above the directions that it gives them, by the first 800 sentences of a tokenised text.
---calibrate scales the weights of the output layer so that a text it was never trained on is likeliest: a model that
-knows its training text partly by heart is too sure of itself on any other (temperature scaling, Guo et al. 2017).
+--calibrate scales the logits so that a text that the model was never trained on is likeliest: a model that knows its
+training text partly by heart is too sure of itself on any other (temperature scaling, Guo et al. 2017). The order of
+the words that it expects stays.
 The files of a package's model then go to packages/elmokit-NAME/elmokit_NAME, beside `__init__.py`.
 """
 
@@ -34,7 +35,7 @@ from elmokit.text.segmenters import split_at_blanks
 
 LIMIT = 95e6  # bytes of a file
 CHARACTERS = "encoder.characters.embedding"
-SCALES = np.array([0.8, 0.85, 0.9, 0.95, 1.0, 1.05])  # of the output layer's weights, of which the best is chosen
+SCALES = np.array([0.8, 0.85, 0.9, 0.95, 1.0, 1.05])  # of the logits, between which the best is chosen
 UNSEEN_LINES = 500  # on which it is chosen, from all over the text
 
 
@@ -122,22 +123,21 @@ def keep_words(checkpoint, number):
 
 
 def calibrate(checkpoint, text):
-    """Multiply the output layer's weights, not its biases, by the number with which it predicts the text best."""
+    """Multiply all logits, by weights and biases of the output layer, by the number that predicts the text best."""
     lines = [line.text() for line in LineReader([text])]
     lines = lines[:: -(-len(lines) // UNSEEN_LINES)]
-    weight_VP, bias_V = checkpoint.softmax["softmax.weight"], checkpoint.softmax["softmax.bias"]
-    elmo = Elmo.from_checkpoint(checkpoint)
+    softmax, elmo = checkpoint.softmax, Elmo.from_checkpoint(checkpoint)
     perplexities = []
     for scale in SCALES:
-        output = OutputLayer.from_weights({"weight": weight_VP * scale, "bias": bias_V})
+        output = OutputLayer.from_weights({part: softmax[f"softmax.{part}"] * scale for part in ("weight", "bias")})
         perplexities.append(LanguageModel(elmo, output, checkpoint.output_words).perplexity(lines).mean)
-        print(f"output layer times {scale:.2f}: perplexity {perplexities[-1]:.2f}", flush=True)
+        print(f"logits times {scale:.2f}: perplexity {perplexities[-1]:.2f}", flush=True)
     # The loss is a smooth, convex function of the scale.
     fine = np.linspace(SCALES[0], SCALES[-1], 251)
     scale = float(fine[np.polyval(np.polyfit(SCALES, np.log(perplexities), 3), fine).argmin()])
-    checkpoint.softmax["softmax.weight"] = weight_VP * scale
-    checkpoint.metadata["calibration"] = f"weights of the output layer times {scale:.3f}, chosen on {text.name}"
-    print(f"output layer times {scale:.3f}")
+    checkpoint.softmax = {name: value * scale for name, value in softmax.items()}
+    checkpoint.metadata["calibration"] = f"logits times {scale:.3f}, chosen on {text.name}"
+    print(f"logits times {scale:.3f}")
 
 
 if __name__ == "__main__":

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
+import torch
+
+from elmokit import Elmo, ElmoConfig, LanguageModel, io
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 PLAIN, TREEBANK = "Don't give John's dog 10 , 000 bones .", "Do n't give John 's dog 10,000 bones ."
@@ -18,3 +23,30 @@ def test_paragraphs_are_split_in_two_ways_by_turns(tmp_path, options, expected):
     command = [sys.executable, RECIPES / "tokenise_two_ways.py", "in.txt", "out.txt", *options]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=120)
     assert (tmp_path / "out.txt").read_text(encoding="utf-8").splitlines() == expected * 2
+
+
+def test_a_model_that_is_too_sure_is_calibrated_and_expects_the_same_order(tmp_path, monkeypatch):
+    words = ["<S>", "</S>", "<UNK>", *"abcdefgh"]
+    config = dataclasses.replace(ElmoConfig.tiny(), lstm=dataclasses.replace(ElmoConfig.tiny().lstm, cell_clip=None))
+    checkpoint = Elmo.random(config).to_checkpoint()
+    torch.manual_seed(0)
+    weight_VP = torch.randn(len(words), config.lstm.projection_dim)
+    checkpoint.softmax = {"softmax.weight": 3 * weight_VP, "softmax.bias": torch.zeros(len(words))}
+    checkpoint.output_words = words
+    io.save(checkpoint, tmp_path / "sure")
+    (tmp_path / "unseen.txt").write_text("a b c d .\nh g f e .\n" * 8, encoding="utf-8")
+    spec = spec_from_file_location("bundle", RECIPES / "bundle.py")
+    assert spec and spec.loader
+    bundle = module_from_spec(spec)
+    spec.loader.exec_module(bundle)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["bundle.py", "sure", "mild", "--calibrate", "unseen.txt"])
+    bundle.main()
+    sure, mild = (LanguageModel.from_pretrained(tmp_path / name) for name in ("sure", "mild"))
+    ratio_V = mild.softmax.weight.norm(dim=1) / sure.softmax.weight.norm(dim=1)
+    assert ((ratio_V > 0.79) & (ratio_V < 0.9)).all()  # within the rounding to int8
+    lines = (tmp_path / "unseen.txt").read_text(encoding="utf-8").splitlines()
+    assert mild.perplexity(lines).mean < 0.97 * sure.perplexity(lines).mean
+    first, second = ([word for word, _ in model.predict("a b", top=3)] for model in (sure, mild))
+    assert first == second
+    assert "chosen on unseen.txt" in io.load(tmp_path / "mild").metadata["calibration"]
