@@ -101,9 +101,10 @@ def _fetch_from_hub(text: str, *, softmax: bool) -> Path:
             f"{text}: this model is a package of its own, which is not installed here; "
             f"in a checkout of elmokit, type: {install_command(text)}"
         )
-    language = text.partition("-")[0]
-    # Of another language, a name that differs by two letters is no slip: fr-small does not mean ko-small.
-    near = suggest(text, {name for name in (*model_names(), *KNOWN) if language in (name.partition("-")[0], text)})
+    language, hyphen, _ = text.partition("-")
+    # A name of another language is no slip: fr-small does not mean ko-small.
+    known = {*model_names(), *KNOWN}
+    near = suggest(text, [name for name in known if name.startswith(language + hyphen)] if hyphen else known)
     tried = f"{text}: no installed model, folder or .zip has this name here"
     if HUB_ID.fullmatch(text) is None or text.lower().endswith(MODEL_FILES + (".zip",)):
         raise CheckpointError(f"{tried}, and it is no hub id (owner/name); {_explain_sources()}{near}")
