@@ -291,13 +291,13 @@ def one_preset(kit, preset, output, words, corpus):
             step()
             if number == 3 and kit.on_gpu:
                 move = optimizer.record()
-        stepper.loss_sums_2.zero_()
+        stepper.loss_sums.zero_()
         synchronise(kit)
         start = time.perf_counter()
         done = [step() for _ in range(timed)]
         synchronise(kit)
         seconds = time.perf_counter() - start
-        loss = stepper.loss_sums_2.sum().item() / (2 * sum(n for n, _ in done))
+        loss = stepper.loss_sums.sum().item() / (2 * sum(n for n, _ in done))
         parts, top = profiled(kit, step, 8)
     return {
         "words_per_second": sum(n for n, _ in done) / seconds,

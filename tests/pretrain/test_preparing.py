@@ -90,11 +90,11 @@ def test_arrays_come_back_from_their_bytes():
         assert np.array_equal(part.numpy(), array) and part.numpy().dtype == array.dtype
 
 
-@pytest.mark.parametrize("output", ["full", "sampled"])
-def test_recorded_steps_learn_what_others_learn(texts, tiny, tmp_path, output, monkeypatch):
+@pytest.mark.parametrize(("output", "nearby"), [("full", 0.0), ("sampled", 0.0), ("full", 0.5), ("sampled", 0.5)])
+def test_recorded_steps_learn_what_others_learn(texts, tiny, tmp_path, output, nearby, monkeypatch):
     # A "recording" that calls the function again stands for a CUDA graph.
     monkeypatch.setattr(stepping, "record_launches", lambda run, pool: run)
-    config = tiny(output=output, tokens_per_batch=40)
+    config = tiny(output=output, nearby=nearby, tokens_per_batch=40)
     config = dataclasses.replace(config, dropout=0.2)
     corpus = encode_corpus([texts[0]], tmp_path / "c", tokenised=True, progress=False, workers=1, min_count=2)
     model, parts = choose_start(config).choose_model(corpus)
@@ -102,7 +102,8 @@ def test_recorded_steps_learn_what_others_learn(texts, tiny, tmp_path, output, m
     assert isinstance(reader, SentenceReader)
     networks = [build_network(config, model, corpus, CPU.device) for _ in range(2)]
     plain = build_stepper(config, networks[0], corpus, reader, CPU)
-    graphs = GraphStepper(networks[1], fit_layout(config, reader), sampler=plain.sampler, seed=config.seed)
+    draws = {"sampler": plain.sampler, "nearby": plain.nearby, "seed": config.seed}
+    graphs = GraphStepper(networks[1], fit_layout(config, reader), **draws)
     for number in range(1, 25):
         batch = next(reader)
         for stepper in (plain, graphs):
@@ -112,4 +113,4 @@ def test_recorded_steps_learn_what_others_learn(texts, tiny, tmp_path, output, m
             assert one.grad is not None and other.grad is not None
             torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-6)
     assert graphs._graphs, "no shape came twice"
-    torch.testing.assert_close(plain.loss_sums_2, graphs.loss_sums_2)
+    torch.testing.assert_close(plain.loss_sums, graphs.loss_sums)

@@ -27,9 +27,10 @@ def assert_same_story(one: list[dict], other: list[dict]) -> None:
     [
         # Batches of one sentence or two: a rank may have nothing to read.
         {"mode": "sentences", "output": "full", "tokens_per_batch": 12, "tokens": 700},
+        {"mode": "sentences", "output": "full", "nearby": 0.5, "tokens_per_batch": 12, "tokens": 700},
         {"mode": "streams", "output": "sampled", "tokens_per_batch": 64, "tokens": 1_600},
     ],
-    ids=lambda changes: f"{changes['mode']}-{changes['output']}",
+    ids=["sentences-full", "sentences-full-nearby", "streams-sampled"],
 )
 def test_two_ranks_equal_one_process(changes, texts, tiny, tmp_path, trained, losses):
     text, held_out = texts

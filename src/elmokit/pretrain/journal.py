@@ -68,12 +68,13 @@ class Journal:
 
 @dataclass(frozen=True)
 class MeterState:
-    """What `Meter` keeps; older checkpoints have no counts of steps."""
+    """What `Meter` keeps; older checkpoints have no counts of steps, and no words nearby."""
 
     sums: tuple[float, float]
     tokens: Count
     steps: Count = 0
     skipped: Count = 0
+    nearby: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -113,11 +114,11 @@ class Meter:
         self._since, self._timed_tokens = time.monotonic(), 0
 
     def read(self) -> dict[str, float]:
-        """Mean loss of both directions, steps, skipped ones and speed since this was last asked, and start anew."""
-        forward, backward = self._sums()
+        """Mean losses, steps, skipped ones and speed since this was last asked, and start anew."""
+        forward, backward, *nearby = self._sums()
         steps, skipped = self._steps, int(self._optimiser.skipped)
         tokens, self._tokens, self._steps = self._tokens, 0, 0
-        self._stepper.loss_sums_2.zero_()
+        self._stepper.loss_sums.zero_()
         self._optimiser.skipped.zero_()
         speed = self._timed_tokens / max(1e-9, time.monotonic() - self._since)
         self.restart_clock()
@@ -125,6 +126,7 @@ class Meter:
             "loss": (forward + backward) / (2 * tokens),
             "forward": forward / tokens,
             "backward": backward / tokens,
+            **({"nearby": nearby[0] / (2 * tokens)} if nearby else {}),
             "steps": steps,
             "skipped": skipped,
             "words_per_second": round(speed),
@@ -133,18 +135,19 @@ class Meter:
     def state(self) -> MeterState:
         """What a resumed run needs to make the same next line."""
         skipped = int(self._optimiser.skipped)  # all processes see the same gradients, and count the same
-        forward, backward = self._sums()
-        return MeterState((forward, backward), self._tokens, self._steps, skipped)
+        forward, backward, *nearby = self._sums()
+        return MeterState((forward, backward), self._tokens, self._steps, skipped, sum(nearby))
 
     def load_state(self, state: MeterState, *, is_first: bool) -> None:
         """Continue from a state; the first process takes the losses of all."""
         self._tokens, self._steps = state.tokens, state.steps
         self._optimiser.skipped.fill_(state.skipped)
         if is_first:
-            self._stepper.loss_sums_2 += self._stepper.loss_sums_2.new_tensor(state.sums)
+            sums = self._stepper.loss_sums
+            sums += sums.new_tensor([*state.sums, state.nearby][: len(sums)])
 
     def _sums(self) -> list[float]:
-        return self._total(self._stepper.loss_sums_2.tolist())
+        return self._total(self._stepper.loss_sums.tolist())
 
 
 class RateGuard:

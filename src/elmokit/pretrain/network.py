@@ -3,8 +3,8 @@
 """The network that is trained: word encoder, both stacks and one output layer, from packed words to their loss.
 
 Arrives: `StepInputs`, the distinct words of a step and, for each direction, the order in which it reads them and the
-words it must predict. Leaves: the summed negative log-likelihood, also of each direction, and the next state. The
-character encoder runs once per distinct word; encoder and output layer are shared by the directions, the LSTMs not.
+words it must predict. Leaves: the summed negative log-likelihood, also of each direction, and the next state; where
+asked for with the words nearby as a second task (`nearby.py`). The character encoder runs once per distinct word; encoder and output layer are shared by the directions, the LSTMs not.
 
 Shapes: N packed words, M = 2N of both directions, P width of a direction, U distinct words, C columns of ids; 2 stands
 for forward and backward.
@@ -29,6 +29,7 @@ from elmokit.nn.output_layer import OutputLayer
 from elmokit.nn.word_encoder import WordEncoder
 from elmokit.pretrain.batches.batch import Batch
 from elmokit.pretrain.corpus.encoded import EncodedCorpus
+from elmokit.pretrain.nearby import NearbyInputs, NearbyWords
 from elmokit.pretrain.recipes import TrainConfig
 
 __all__ = ["LanguageModelNetwork", "StepInputs", "build_network", "keyed_dropout"]
@@ -49,7 +50,9 @@ def build_network(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         softmax = OutputLayer(corpus.vocabulary_size, model.lstm.projection_dim, counts_V=counts_V)
-        network = LanguageModelNetwork(model, softmax, dropout=config.dropout, dtype=getattr(torch, precision))
+        nearby = NearbyWords(counts_V, model.lstm.projection_dim, weight=config.nearby) if config.nearby else None
+        dtype = getattr(torch, precision)
+        network = LanguageModelNetwork(model, softmax, dropout=config.dropout, dtype=dtype, nearby=nearby)
     return network.to(device)
 
 
@@ -88,10 +91,17 @@ class LanguageModelNetwork(nn.Module):
         dropout: probability with which dropout zeroes what every LSTM layer and the output layer read.
         dtype: what encoder and stacks compute in. Parameters stay float32; for bfloat16 they are cast by hand, because
             autocast would run cuDNN's LSTM in float16, where small gradients vanish.
+        nearby: the second task; `None` for none.
     """
 
     def __init__(
-        self, config: ElmoConfig, softmax: OutputLayer, *, dropout: float = 0.1, dtype: torch.dtype = torch.float32
+        self,
+        config: ElmoConfig,
+        softmax: OutputLayer,
+        *,
+        dropout: float = 0.1,
+        dtype: torch.dtype = torch.float32,
+        nearby: NearbyWords | None = None,
     ) -> None:
         super().__init__()
         self.config = config
@@ -99,6 +109,7 @@ class LanguageModelNetwork(nn.Module):
         self.dtype = dtype
         self.body = _Body(config)
         self.softmax = softmax
+        self.nearby = nearby
 
     def zero_state(self, num_rows: int) -> BilmState:
         """The state of rows that have read nothing."""
@@ -112,8 +123,11 @@ class LanguageModelNetwork(nn.Module):
         loss: Loss | None = None,
         seed: Tensor | None = None,
         weights: dict[str, Tensor] | None = None,
+        nearby: NearbyInputs | None = None,
     ) -> tuple[Tensor, Tensor, BilmState]:
-        """Summed negative log-likelihood, that of each direction (2, without gradients), and the state after the step.
+        """The loss to learn from, the negative log-likelihoods it is made of, without gradients, and the next state.
+
+        The likelihoods are summed, of each direction and, where asked for, of the words nearby in both (2 or 3).
 
         Arguments:
             inputs: what to read and to predict.
@@ -121,11 +135,16 @@ class LanguageModelNetwork(nn.Module):
             loss: the full softmax unless given, or a sampled one with this step's negatives.
             seed: a number of this step (an integer tensor), from which dropout is drawn; `None` for no dropout.
             weights: what `cast_weights` gave, if the caller wants the gradients of these.
+            nearby: what to predict besides.
         """
         loss = self.softmax.full_losses if loss is None else loss
         outputs, state = self.predictions(inputs, state, seed, weights)
         total, losses_M = loss(torch.cat(outputs), inputs.targets_2N.flatten())
-        return total, losses_M.view(2, -1).sum(1), state
+        sums = losses_M.view(2, -1).sum(1)
+        if nearby is None or self.nearby is None:
+            return total, sums, state
+        besides = self.nearby(outputs, self.softmax, nearby, inputs.batch_sizes)
+        return total + self.nearby.weight * besides, torch.cat([sums, besides.detach().view(1)]), state
 
     def predictions(
         self,

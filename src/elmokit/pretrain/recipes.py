@@ -68,6 +68,9 @@ class TrainConfig:
     sampler: SamplerName = "unigram"
     """Where a sampled softmax takes its words from: `"unigram"` (frequency to the power of 0.75), or `"log_uniform"`
     (by rank, as in bilm-tf)."""
+    nearby: Annotated[float, Bounds(at_least=0)] = 0.0
+    """Weight of a second task: each output also predicts another word of its sentence, up to ten places away, which
+    teaches it what the text is about; 0 for none."""
     optimiser: OptimiserName = "muon"
     """How weights move: `"muon"` on matrices with AdamW on the rest, `"adamw"`, or bilm-tf's `"adagrad"`."""
     learning_rate: Rate = 8e-3
@@ -101,6 +104,11 @@ class TrainConfig:
         check_fields(self)
         if self.vocabulary_size < 4:
             raise ConfigError(f"vocabulary_size is {self.vocabulary_size}: three special words and one real one need 4")
+        if self.nearby and self.mode != "sentences":
+            raise ConfigError(
+                f"nearby is {self.nearby:g}, but streams do not know which words share a sentence: set it to 0, or "
+                "take mode sentences"
+            )
         if self.optimiser == "adagrad" and self.weight_decay:
             raise ConfigError(
                 f"weight_decay is {self.weight_decay:g}, but Adagrad has none: set it to 0, or take another optimiser"

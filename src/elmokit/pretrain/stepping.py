@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from elmokit.pretrain.batches.reader import Reader
 from elmokit.pretrain.batches.sampling import Sampler
 from elmokit.pretrain.batches.sentences import SentenceReader
 from elmokit.pretrain.corpus.encoded import EncodedCorpus
+from elmokit.pretrain.nearby import NearbyInputs, NearbySampler
 from elmokit.pretrain.network import LanguageModelNetwork, Loss, StepInputs
 from elmokit.pretrain.place import Place, choose_sum_dtype
 from elmokit.pretrain.recipes import TrainConfig
@@ -44,9 +45,11 @@ def build_stepper(
 ) -> Stepper:
     """Recorded steps where they can be: on one GPU, with whole sentences."""
     sampler = _build_sampler(config, corpus) if config.output == "sampled" else None
+    nearby = NearbySampler(corpus.counts_V, seed=config.seed) if config.nearby else None
+    draws: dict[str, Any] = {"sampler": sampler, "nearby": nearby, "seed": config.seed}
     if place.device.type == "cuda" and place.world == 1 and isinstance(reader, SentenceReader):
-        return GraphStepper(network, fit_layout(config, reader), sampler=sampler, seed=config.seed)
-    return PlainStepper(network, sampler=sampler, world=place.world, seed=config.seed)
+        return GraphStepper(network, fit_layout(config, reader), **draws)
+    return PlainStepper(network, world=place.world, **draws)
 
 
 def fit_layout(config: TrainConfig, reader: SentenceReader) -> Layout:
@@ -73,17 +76,22 @@ class Stepper(ABC):
     Arguments:
         network: what is trained.
         sampler: draws the negatives of a sampled softmax; `None` for the full one.
+        nearby: draws the words nearby; `None` where the next word alone is predicted.
         seed: of the run, from which dropout is drawn together with the number of the step.
 
     Attributes:
         sampler: set to `None` between two batches, it makes the softmax full from then on.
-        loss_sums_2: the loss of each direction, in nats, summed until somebody sets it to 0.
+        loss_sums: the loss of each direction and, if asked for, of the words nearby, in nats, summed until somebody
+            sets it to 0.
     """
 
-    def __init__(self, network: LanguageModelNetwork, *, sampler: Sampler | None, seed: int) -> None:
-        self.network, self.sampler = network, sampler
+    def __init__(
+        self, network: LanguageModelNetwork, *, sampler: Sampler | None, nearby: NearbySampler | None, seed: int
+    ) -> None:
+        self.network, self.sampler, self.nearby = network, sampler, nearby
         self.device = next(network.parameters()).device
-        self.loss_sums_2 = torch.zeros(2, dtype=choose_sum_dtype(self.device), device=self.device)
+        number = 2 if nearby is None else 3
+        self.loss_sums = torch.zeros(number, dtype=choose_sum_dtype(self.device), device=self.device)
         self._seed = seed
 
     @abstractmethod
@@ -96,25 +104,28 @@ class Stepper(ABC):
 
     @abstractmethod
     def step(self, prepared: Prepared) -> None:
-        """Give the parameters the gradients of one batch, and add its loss to `loss_sums_2`."""
+        """Give the parameters the gradients of one batch, and add its loss to `loss_sums`."""
 
     def _seed_of(self, number: int) -> int:
         return ((self._seed & 0xFFFFFF) << 32) + number
 
     def _prepare_plainly(self, batch: Batch, number: int) -> Prepared:
-        """The batch with the negatives of its step, the same for both directions and on all ranks."""
+        """The batch with all that is drawn for its step, the same on all ranks."""
+        nearby = [] if self.nearby is None else self.nearby.draw(batch, number)
         if self.sampler is None:
-            return Prepared(batch, number, [])
+            return Prepared(batch, number, [], nearby)
         targets_2N = (batch if batch.num_tokens else _one_word(batch)).targets_2N
         drawn = self.sampler.draw(number)
         log_expected_2N = self.sampler.log_expected(targets_2N, drawn.tries)
-        return Prepared(batch, number, [drawn.ids_S, drawn.log_expected_S, log_expected_2N])
+        return Prepared(batch, number, [drawn.ids_S, drawn.log_expected_S, log_expected_2N], nearby)
 
-    def _inputs(self, batch: Batch, prepared: Prepared) -> tuple[StepInputs, list[Tensor], Tensor]:
-        """What a step reads, its negatives and its seed, on the device."""
-        negatives = [move_to_device(array, self.device) for array in prepared.negatives]
+    def _inputs(self, batch: Batch, prepared: Prepared) -> tuple[StepInputs, list[Tensor], list[Tensor], Tensor]:
+        """What a step reads, its negatives, the words nearby and its seed, on the device."""
+        negatives, nearby = (
+            [move_to_device(array, self.device) for array in arrays] for arrays in (prepared.negatives, prepared.nearby)
+        )
         seed = torch.tensor(self._seed_of(prepared.number), device=self.device)
-        return StepInputs.of(batch, self.device), negatives, seed
+        return StepInputs.of(batch, self.device), negatives, nearby, seed
 
     def _loss(self, negatives: Sequence[Tensor]) -> Loss | None:
         if not negatives:
@@ -136,18 +147,25 @@ class PlainStepper(Stepper):
         sampler: draws the negatives of a sampled softmax; `None` for the full one.
         seed: of the run.
         world: how many processes share a batch; they add up their gradients.
+        nearby: draws the words nearby; `None` where the next word alone is predicted.
     """
 
     def __init__(
-        self, network: LanguageModelNetwork, *, sampler: Sampler | None = None, seed: int = 0, world: int = 1
+        self,
+        network: LanguageModelNetwork,
+        *,
+        sampler: Sampler | None = None,
+        seed: int = 0,
+        world: int = 1,
+        nearby: NearbySampler | None = None,
     ) -> None:
-        super().__init__(network, sampler=sampler, seed=seed)
+        super().__init__(network, sampler=sampler, nearby=nearby, seed=seed)
         self.world = world
         self.state: BilmState | None = None
         self._wrapped = nn.parallel.DistributedDataParallel(network) if world > 1 else network
 
     def prepare(self, batch: Batch, number: int) -> Prepared:
-        """Draw the negatives."""
+        """Draw the negatives and the words nearby."""
         return self._prepare_plainly(batch, number)
 
     def zero_grad(self) -> None:
@@ -162,13 +180,14 @@ class PlainStepper(Stepper):
         if not batch.num_tokens:
             # More processes than rows. The others wait for gradients from all, so one word is read for nothing.
             batch, scale = _one_word(batch), 0.0
-        inputs, negatives, seed = self._inputs(batch, prepared)
+        inputs, negatives, nearby, seed = self._inputs(batch, prepared)
         if batch.starts_fresh or self.state is None:
             self.state = self.network.zero_state(batch.num_rows)
-        total, losses_2, state = self._wrapped(inputs, self.state, self._loss(negatives), seed)
+        besides = NearbyInputs(*nearby) if nearby else None
+        total, losses, state = self._wrapped(inputs, self.state, self._loss(negatives), seed, nearby=besides)
         total.backward(total.new_full((), scale))
         if scale:
-            self.loss_sums_2 += losses_2
+            self.loss_sums += losses
         self.state = state.detach()
 
     def gather_state(self) -> BilmState | None:
@@ -202,12 +221,19 @@ class GraphStepper(Stepper):
         layout: of the distinct words.
         sampler: draws the negatives of a sampled softmax; `None` for the full one.
         seed: of the run.
+        nearby: draws the words nearby; `None` where the next word alone is predicted.
     """
 
     def __init__(
-        self, network: LanguageModelNetwork, layout: Layout, *, sampler: Sampler | None = None, seed: int = 0
+        self,
+        network: LanguageModelNetwork,
+        layout: Layout,
+        *,
+        sampler: Sampler | None = None,
+        seed: int = 0,
+        nearby: NearbySampler | None = None,
     ) -> None:
-        super().__init__(network, sampler=sampler, seed=seed)
+        super().__init__(network, sampler=sampler, nearby=nearby, seed=seed)
         self.layout = layout
         self._seen: set[tuple[int, int, bool]] = set()
         self._graphs: dict[tuple[int, int, bool], _Recording] = {}
@@ -217,13 +243,13 @@ class GraphStepper(Stepper):
         self._gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
 
     def prepare(self, batch: Batch, number: int) -> Prepared:
-        """Draw the negatives, and lay all that a recorded step reads out in one piece of memory."""
+        """Draw the negatives and the words nearby, and lay all that a recorded step reads out in one piece of memory."""
         plain = self._prepare_plainly(batch, number)
         is_even = batch.starts_fresh and bool(batch.num_tokens) and batch.batch_sizes[-1] == batch.num_rows
         laid_out = self.layout.lay_out(batch) if is_even else None
         if laid_out is None:
             return plain
-        arrays = [*laid_out, np.array([self._seed_of(number)]), *plain.negatives]
+        arrays = [*laid_out, np.array([self._seed_of(number)]), *plain.negatives, *plain.nearby]
         return plain._replace(arrays=arrays, memory=join_arrays(arrays))
 
     def zero_grad(self) -> None:
@@ -235,40 +261,47 @@ class GraphStepper(Stepper):
         shape = (len(batch.batch_sizes), batch.num_rows, bool(prepared.negatives))
         if arrays is None or memory is None or shape not in self._seen:
             self._seen.add(shape)
-            inputs, negatives, seed = self._inputs(batch, prepared)
+            inputs, negatives, nearby, seed = self._inputs(batch, prepared)
             state = self.network.zero_state(batch.num_rows)
-            self._run(inputs, state, negatives, seed, 1 / (2 * batch.global_tokens))
+            self._run(inputs, state, negatives, nearby, seed, 1 / (2 * batch.global_tokens))
             return
         if shape not in self._graphs:
-            self._graphs[shape] = self._record(torch.empty_like(memory, device=self.device), arrays, batch)
+            self._graphs[shape] = self._record(torch.empty_like(memory, device=self.device), arrays, prepared)
         recording = self._graphs[shape]
         recording.memory.copy_(memory.pin_memory() if self._pool else memory, non_blocking=True)
         recording.replay()
 
     def _run(
-        self, inputs: StepInputs, state: BilmState, negatives: Sequence[Tensor], seed: Tensor, scale: float
+        self,
+        inputs: StepInputs,
+        state: BilmState,
+        negatives: Sequence[Tensor],
+        nearby: Sequence[Tensor],
+        seed: Tensor,
+        scale: float,
     ) -> None:
         """Gradients go straight to their place: cast on the way, and not added to zeros."""
-        weights = self.network.cast_weights()
-        total, losses_2, _ = self.network(inputs, state, self._loss(negatives), seed, weights)
-        output = list(self.network.softmax.parameters())
+        weights, besides = self.network.cast_weights(), NearbyInputs(*nearby) if nearby else None
+        total, losses, _ = self.network(inputs, state, self._loss(negatives), seed, weights, besides)
+        output = list(self.network.parameters())[len(weights) :]
         gradients = torch.autograd.grad(total, [*weights.values(), *output], total.new_full((), scale))
         gradients = [gradient.contiguous() for gradient in gradients]
         # One launch each: torch takes tensors of one dtype at a time.
         torch._foreach_copy_(self._gradients[: len(weights)], gradients[: len(weights)])
         torch._foreach_copy_(self._gradients[len(weights) :], gradients[len(weights) :])
-        self.loss_sums_2 += losses_2
+        self.loss_sums += losses
 
-    def _record(self, memory: Tensor, arrays: list[np.ndarray], batch: Batch) -> _Recording:
+    def _record(self, memory: Tensor, arrays: list[np.ndarray], prepared: Prepared) -> _Recording:
+        batch, num_negatives = prepared.batch, len(prepared.negatives)
         scale, num_blocks = 1 / (2 * batch.global_tokens), len(self.layout.blocks)
         parts = split_memory(memory, arrays)
         state = self.network.zero_state(batch.num_rows)
 
         def run() -> None:
             blocks = [block for block in parts[:num_blocks] if len(block)]
-            words_2N, targets_2N, keys_N, seed, *negatives = parts[num_blocks:]
+            words_2N, targets_2N, keys_N, seed, *drawn = parts[num_blocks:]
             inputs = StepInputs(blocks, words_2N.long(), targets_2N.long(), keys_N, batch.batch_sizes)
-            self._run(inputs, state, negatives, seed, scale)
+            self._run(inputs, state, drawn[:num_negatives], drawn[num_negatives:], seed, scale)
 
         return _Recording(record_launches(run, self._pool), memory, state)
 

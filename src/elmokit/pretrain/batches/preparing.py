@@ -36,6 +36,8 @@ class Prepared(NamedTuple):
         number: of the step, from which everything random follows.
         negatives: what a sampled softmax compares with: ids, and logarithms of expected counts of these (S) and of the
             targets (2, N); nothing for a full softmax.
+        nearby: what it predicts besides: the targets (2, K), and its negatives with the logarithms of their expected
+            counts (S); nothing where it predicts the next word alone.
         arrays: what a recorded step of this shape reads, or `None` if the batch does not fit one.
         memory: the bytes of these arrays.
     """
@@ -43,6 +45,7 @@ class Prepared(NamedTuple):
     batch: Batch
     number: int
     negatives: list[np.ndarray]
+    nearby: list[np.ndarray]
     arrays: list[np.ndarray] | None = None
     memory: Tensor | None = None
 
