@@ -48,6 +48,13 @@ def register(name: str, package: str, site: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.syspath_prepend(site)
 
 
+def list_state(name: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What `elmo info` says of the model in its list."""
+    capsys.readouterr()
+    assert main(["info", "--json"]) == 0
+    return next(model["state"] for model in json.loads(capsys.readouterr().out)["models"] if model["name"] == name)
+
+
 def test_an_installed_package_is_found_by_the_name_of_its_model(site, tmp_path, monkeypatch, capsys):
     (tmp_path / "here" / "xx-tiny").mkdir(parents=True)  # what a name means does not depend on the current folder
     monkeypatch.chdir(tmp_path / "here")
@@ -133,16 +140,27 @@ def test_no_package_takes_the_place_of_the_model_that_comes_with_elmokit(site, t
     assert model_names().count("en-small") == 1
 
 
-def test_weights_of_another_version_are_said(site):
+def test_weights_of_another_version_are_said(site, capsys):
     config = site / "elmokit_xx_tiny" / "config.json"
     values = json.loads(config.read_text(encoding="utf-8"))
     config.write_text(json.dumps(values | {"format_version": 99}), encoding="utf-8")
     with pytest.raises(CheckpointError, match="format_version 99 is newer .* pip install --upgrade elmokit"):
         load("xx-tiny")
+    assert list_state("xx-tiny", capsys).endswith("broken: elmo info NAME says why")
 
 
-def test_weights_of_another_model_are_said(site, tmp_path):
+def test_weights_that_end_early_are_said(site, capsys):
+    assert "broken" not in list_state("xx-tiny", capsys)
+    weights = site / "elmokit_xx_tiny" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match="it is truncated or damaged: fetch it anew"):
+        load("xx-tiny")
+    assert list_state("xx-tiny", capsys).endswith("broken: elmo info NAME says why")
+
+
+def test_weights_of_another_model_are_said(site, tmp_path, capsys):
     Elmo.random(ElmoConfig.small()).save_pretrained(tmp_path / "small")
     shutil.copy(tmp_path / "small" / "model.safetensors", site / "elmokit_xx_tiny")
     with pytest.raises(CheckpointError, match="should have shape .* the config belongs to another model"):
         load("xx-tiny")
+    assert list_state("xx-tiny", capsys).endswith("broken: elmo info NAME says why")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,20 +64,18 @@ class Info(Command):
 
 def _describe_models() -> list[dict[str, str]]:
     """Those that are here and those that could be, with what is known of them."""
+    from elmokit.io.native import inspect_native
     from elmokit.io.packages import KNOWN, find_models, install_command
-    from elmokit.io.text_files import read_json
 
     models = []
     for name, package, folder in find_models():
         state = f"package {package}" if package else "comes with elmokit"
-        description = ""
-        try:
-            metadata = {} if folder is None else read_json(folder / "config.json").get("metadata", {})
-            description = str(metadata.get("description", ""))
-            is_whole = folder is not None and (folder / "model.safetensors").is_file()
-        except (CheckpointError, AttributeError):
-            is_whole = False
-        state += "" if is_whole else ", broken: elmo info NAME says why"
+        metadata: dict[str, str] | None = None
+        if folder is not None:
+            with suppress(CheckpointError):
+                metadata = inspect_native(folder)
+        state += "" if metadata is not None else ", broken: elmo info NAME says why"
+        description = (metadata or {}).get("description", "")
         models.append({"name": name, "state": state, "folder": str(folder or ""), "description": description})
     here = {model["name"] for model in models}
     for name in sorted(set(KNOWN) - here):

@@ -34,7 +34,7 @@ from elmokit.io.safe_tensors import name_scale, quantise, read_safetensors, read
 from elmokit.io.text_files import read_json, read_json_words, read_words, write_words
 from elmokit.validation import build_from
 
-__all__ = ["FORMAT_VERSION", "load_native", "looks_like_native", "save_native"]
+__all__ = ["FORMAT_VERSION", "inspect_native", "load_native", "looks_like_native", "save_native"]
 
 FORMAT_VERSION = 2
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
@@ -48,6 +48,16 @@ def looks_like_native(folder: Path) -> bool:
     if (folder / "model.safetensors").exists():
         return True
     return (folder / "config.json").exists() and "format_version" in read_json(folder / "config.json")
+
+
+def inspect_native(folder: Path) -> dict[str, str]:
+    """What the config.json in `folder` tells of its model, once the headers of all files fit it; reads no weights."""
+    path, weights, softmax = (folder / name for name in ("config.json", "model.safetensors", "softmax.safetensors"))
+    stored = _read_config(read_json(path), path)
+    check_shapes(stored.elmo, {name: tuple(tensor.shape) for name, tensor in read_sizes(weights).items()}, weights)
+    if softmax.exists():
+        read_sizes(softmax)
+    return stored.metadata
 
 
 def load_native(folder: Path, *, softmax: WantsSoftmax = False, copies: bool = False) -> Checkpoint:
