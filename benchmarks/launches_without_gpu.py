@@ -105,12 +105,13 @@ def counts_of(preset, output):
 def inputs(output):
     words = ROWS * LENGTH
     arrays = [np.zeros(shape, np.int16) for shape in BLOCKS]
-    arrays += [np.zeros((2, words), np.int32), np.zeros((2, words), np.int32), np.zeros(words, np.int32)]
+    arrays += [np.zeros((2, words), np.int32), np.zeros((2, words), np.int32), np.zeros(words, np.int64)]
     arrays += [np.zeros(1, np.int64)]
     if output == "sampled":
         arrays += [np.zeros(NEGATIVES, np.int64), np.zeros(NEGATIVES, np.float32), np.zeros((2, words), np.float32)]
     batch = SimpleNamespace(global_tokens=words, num_rows=ROWS, batch_sizes=[ROWS] * LENGTH)
-    return torch.empty(join_arrays(arrays).numel(), dtype=torch.uint8), arrays, batch
+    prepared = SimpleNamespace(batch=batch, negatives=arrays[len(BLOCKS) + 4 :])
+    return torch.empty(join_arrays(arrays).numel(), dtype=torch.uint8), arrays, prepared
 
 
 LISTENING = []
@@ -123,7 +124,7 @@ def take_the_paths_of_a_gpu():
             module.why_no_triton = lambda *_: None
     for module in (bilm, output_layer, word_encoder):
         module.choose = lambda request: Choice("triton", "as on a GPU")
-    stepping.record = lambda run, pool: run
+    stepping.record_launches = lambda run, pool: run
     JITFunction.run = lambda kernel, *args, **flags: [c.count(kernel.__name__, args) for c in LISTENING]
     for module, *names in (
         (lstm_engine, "_lstmp", "_lstmp_backward"),

@@ -6,7 +6,8 @@
 `results.json` is what `elmo task train` wrote of a task that learned a mix at its input: it becomes the model's own mix
 (`layers="mix"`). `about.json` holds facts for the card, an object of strings; `more.md` is put at the end of it.
 --words keeps the most frequent words of the output layer; the probability of the others goes to <UNK>. --level gives
-layer 0 of an older model the origin and the length that `elmo train` gives today, and the mix stays the same sum;
+layer 0 of an older model the origin and the length that `elmo train` gives today, and the mix stays the same sum but
+for a vector that all words share;
 --shorten gives the layers above the directions that it gives them, by the first 800 sentences of a tokenised text.
 --calibrate scales the logits so that a text that the model was never trained on is likeliest: a model that knows its
 training text partly by heart is too sure of itself on any other (temperature scaling, Guo et al. 2017). The order of
@@ -132,6 +133,11 @@ def calibrate(checkpoint, text):
         output = OutputLayer.from_weights({part: softmax[f"softmax.{part}"] * scale for part in ("weight", "bias")})
         perplexities.append(LanguageModel(elmo, output, checkpoint.output_words).perplexity(lines).mean)
         print(f"logits times {scale:.2f}: perplexity {perplexities[-1]:.2f}", flush=True)
+    if int(np.argmin(perplexities)) in (0, len(SCALES) - 1):
+        raise ValueError(
+            f"--calibrate: {text} is predicted best with its logits times {SCALES[np.argmin(perplexities)]}, the end of "
+            "what is tried: is it text of the language that the model was trained on, and none of its training text?"
+        )
     # The loss is a smooth, convex function of the scale.
     fine = np.linspace(SCALES[0], SCALES[-1], 251)
     scale = float(fine[np.polyval(np.polyfit(SCALES, np.log(perplexities), 3), fine).argmin()])

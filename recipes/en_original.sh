@@ -15,6 +15,6 @@ for text in "$folder"/en-train-*.txt.bz2; do
 done
 tokenise "$folder/en-modern.txt.xz" "$folder/en-modern.tok" &
 tokenise "$folder/en-modern.txt.xz" "$folder/en-modern-again.tok" --plain-first &
-wait
+for job in $(jobs -p); do wait "$job"; done # one that failed ends the script here: part of the text would bind the run
 python -m elmokit train "$folder"/en-train-*.tok "$folder"/en-modern*.tok -o "$out" --recipe original --tokenised \
   --held-out "$folder/en-heldout.tok.bz2" --held-out-tokenised "$@"

@@ -7,9 +7,10 @@ set -eu
 model=$1 data=$2 out=$3 seconds=${4:-600}
 mkdir -p "$out" "$data/unpacked"
 for name in lm ner pos wsd wic wordsim; do
-  [ -e "$data/unpacked/$name" ] || tar -xjf "$data/$name.tar.bz2" -C "$data/unpacked"
+  [ -e "$data/unpacked/$name.unpacked" ] || { tar -xjf "$data/$name.tar.bz2" -C "$data/unpacked" && touch "$data/unpacked/$name.unpacked"; }
 done
-[ -e "$data/unpacked/glove.txt" ] || bunzip2 -c "$data/glove.6B.100d.97k.txt.bz2" >"$data/unpacked/glove.txt"
+vectors=$data/unpacked/glove.txt
+[ -e "$vectors" ] || { bunzip2 -c "$data/glove.6B.100d.97k.txt.bz2" >"$vectors.tmp" && mv "$vectors.tmp" "$vectors"; }
 elmo() { python -m elmokit "$@"; }
 unpacked=$data/unpacked
 run() { # NAME COMMAND...: its output to NAME.txt, or what went wrong
@@ -33,7 +34,7 @@ probe wic "$unpacked"/wic &
 probe similarity "$unpacked"/wordsim/*.txt &
 if [ "$seconds" -gt 0 ]; then
   printf 'ner elmo %s\n' 0 1 2 >"$out/plan.txt"
-  run names python recipes/task_tables.py six --tasks ner --data "$unpacked" --vectors "$unpacked/glove.txt" \
+  run names python recipes/task_tables.py six --tasks ner --data "$unpacked" --vectors "$vectors" \
     --elmo "$model" -o "$out/names" --jobs 3 --plan "$out/plan.txt" --minutes "$(python -c "print($seconds / 60)")" &
 fi
 wait

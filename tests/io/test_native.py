@@ -14,6 +14,7 @@ from elmokit.config import CharConfig, ElmoConfig, LstmConfig, WordConfig
 from elmokit.errors import CheckpointError, OutputError
 from elmokit.io import Checkpoint, expected_shapes, load, num_parameters, save
 from elmokit.io.checkpoint import optional_shapes
+from elmokit.io.safe_tensors import read_safetensors
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -251,3 +252,16 @@ def test_int8_without_a_sound_scale_is_refused(random_checkpoint, tmp_path, chan
     save_file(tensors, path)
     with pytest.raises(CheckpointError, match=rf"{name}' is stored as int8, so .*scale' should have a number for each"):
         load(folder)
+
+
+@pytest.mark.parametrize(
+    "names", [("softmax", "softmax.weight"), ("a", "a.scale")], ids=["two claim one", "int8 itself"]
+)
+def test_scales_of_scales_are_refused(tmp_path, names):
+    tensors = {name: torch.ones(2, 2, dtype=torch.int8) for name in names}
+    tensors |= {"softmax.scale": torch.ones(2, 1)} if "softmax" in names else {"a.scale.scale": torch.ones(2, 1)}
+    tensors |= {"a.scale": torch.ones(2, 1, dtype=torch.int8)} if "a" in names else {}
+    tensors |= {"softmax": torch.ones(2, 1, dtype=torch.int8)} if "softmax" in names else {}
+    save_file(tensors, tmp_path / "x.safetensors")
+    with pytest.raises(CheckpointError, match="is no scale"):
+        read_safetensors(tmp_path / "x.safetensors", allows_int8=True)

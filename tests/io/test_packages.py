@@ -158,9 +158,14 @@ def test_weights_that_end_early_are_said(site, capsys):
     assert list_state("xx-tiny", capsys).endswith("broken: elmo info NAME says why")
 
 
-def test_weights_of_another_model_are_said(site, tmp_path, capsys):
+def test_weights_of_another_model_are_said(site, tmp_path):
     Elmo.random(ElmoConfig.small()).save_pretrained(tmp_path / "small")
     shutil.copy(tmp_path / "small" / "model.safetensors", site / "elmokit_xx_tiny")
     with pytest.raises(CheckpointError, match="should have shape .* the config belongs to another model"):
         load("xx-tiny")
-    assert list_state("xx-tiny", capsys).endswith("broken: elmo info NAME says why")
+
+
+def test_a_list_of_models_needs_no_torch():
+    code = "import sys; from elmokit.cli import main; main(['info']); assert 'torch' not in sys.modules"
+    listed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert listed.returncode == 0 and listed.stdout.startswith("en-small"), listed.stderr

@@ -64,9 +64,7 @@ def test_targets_are_other_words_of_the_sentence(corpus):
 
 def test_frequent_words_are_drawn_seldom(tmp_path):
     (tmp_path / "text").write_text("\n".join(f"the the the the the cat{number % 50} the the" for number in range(400)))
-    corpus = encode_corpus(
-        [tmp_path / "text"], tmp_path / "c", tokenised=True, progress=False, workers=1, min_count=1
-    )
+    corpus = encode_corpus([tmp_path / "text"], tmp_path / "c", tokenised=True, progress=False, workers=1, min_count=1)
     sampler = NearbySampler(corpus.counts_V)
     weights_V = weigh_words(corpus.counts_V)
     the = corpus.vocabulary.index("the")

@@ -56,7 +56,7 @@ def test_words_point_at_their_spelling(corpus, blocks):
     # what a convolution sees of a short word ends in a whole window of padding
     assert all((block[:, -7:] == padding).all() for block in found)
     assert (targets_2N == batch.targets_2N).all()
-    assert (keys_N == batch.keys_N).all()
+    assert keys_N.dtype == batch.keys_N.dtype and (keys_N == batch.keys_N).all()  # int32 ends at step 2,048
 
 
 def test_long_words_do_not_fit_where_there_is_no_room_for_them(corpus):

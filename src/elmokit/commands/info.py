@@ -64,7 +64,7 @@ class Info(Command):
 
 def _describe_models() -> list[dict[str, str]]:
     """Those that are here and those that could be, with what is known of them."""
-    from elmokit.io.native import inspect_native
+    from elmokit.io.native_config import inspect_native
     from elmokit.io.packages import KNOWN, find_models, install_command
 
     models = []

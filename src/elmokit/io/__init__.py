@@ -4,7 +4,7 @@
 - `source`: what the user named → a folder (of `packages`, local, unpacked by `archive`, from the hub) and its family
 - `hub`: a `Checkpoint` → a repository of the hub
 - `packages`: models by name, those that come with elmokit and those of installed packages
-- `native`: config.json + model.safetensors, whose header `safe_tensors` reads first
+- `native`: config.json (`native_config`) + model.safetensors (`safe_tensors`), whose header `safe_header` reads first
 - `allennlp`: AllenNLP and bilm-tf, options.json (`options`) + *.hdf5 (read and written by `hdf5`)
 - `manylangs`: ELMoForManyLangs, config.json + *.dic + *.pkl
 - `checkpoint`: what they all return, and the shapes that a config implies

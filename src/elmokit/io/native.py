@@ -18,25 +18,22 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
-from typing import Any, ClassVar
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from elmokit.config import ElmoConfig
-from elmokit.errors import CheckpointError, ConfigError
+from elmokit.errors import CheckpointError
 from elmokit.io.checkpoint import Checkpoint, WantsSoftmax, check_fits, check_shapes, num_parameters
-from elmokit.io.safe_tensors import name_scale, quantise, read_safetensors, read_sizes
+from elmokit.io.native_config import FORMAT_VERSION, read_config
+from elmokit.io.safe_header import name_scale
+from elmokit.io.safe_tensors import quantise, read_safetensors, read_sizes
 from elmokit.io.text_files import read_json, read_json_words, read_words, write_words
-from elmokit.validation import build_from
 
-__all__ = ["FORMAT_VERSION", "inspect_native", "load_native", "looks_like_native", "save_native"]
+__all__ = ["load_native", "looks_like_native", "save_native"]
 
-FORMAT_VERSION = 2
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
 ALWAYS_FLOAT32 = ("mix.", "canonical.")  # a frozen mix may hold -9e10, which float16 cannot
 # The table of characters is too small to save anything.
@@ -50,20 +47,9 @@ def looks_like_native(folder: Path) -> bool:
     return (folder / "config.json").exists() and "format_version" in read_json(folder / "config.json")
 
 
-def inspect_native(folder: Path) -> dict[str, str]:
-    """What the config.json in `folder` tells of its model, once the headers of all files fit it; reads no weights."""
-    path, weights, softmax = (folder / name for name in ("config.json", "model.safetensors", "softmax.safetensors"))
-    stored = _read_config(read_json(path), path)
-    check_shapes(stored.elmo, {name: tuple(tensor.shape) for name, tensor in read_sizes(weights).items()}, weights)
-    if softmax.exists():
-        read_sizes(softmax)
-    return stored.metadata
-
-
 def load_native(folder: Path, *, softmax: WantsSoftmax = False, copies: bool = False) -> Checkpoint:
     """Read the model in `folder`; `copies` reads its tensors instead of mapping them, for a folder about to go."""
-    path = folder / "config.json"
-    stored = _read_config(read_json(path), path)
+    stored = read_config(folder)
     config = stored.elmo
     weights = folder / "model.safetensors"
     if weights.exists():
@@ -138,38 +124,6 @@ def save_native(
         if checkpoint.output_words is not None:
             write_words(folder / "vocab.txt", checkpoint.output_words)
     (folder / "README.md").write_text(_fill_card(checkpoint, dtype, source), encoding="utf-8")
-
-
-@dataclass(frozen=True)
-class NativeConfig:
-    """What is read of a config.json; hubs and their tools add fields of their own."""
-
-    ignores_others: ClassVar[bool] = True
-    elmo: ElmoConfig
-    swaps_markers: bool = False
-    has_words: bool = False
-    metadata: dict[str, str] = field(default_factory=dict)
-
-
-def _read_config(values: dict[str, Any], path: Path) -> NativeConfig:
-    version = values.get("format_version")
-    if type(version) is not int or version < 1:
-        raise CheckpointError(
-            f"{path}: expected format_version 1 to {FORMAT_VERSION}, found {version!r:.60}; is this a model of elmokit?"
-        )
-    if version > FORMAT_VERSION:
-        raise CheckpointError(
-            f"{path}: format_version {version} is newer than {FORMAT_VERSION}, the latest that this elmokit reads; "
-            "upgrade with: pip install --upgrade elmokit"
-        )
-    try:
-        return build_from(NativeConfig, values)
-    except ConfigError as problem:
-        if "task" in values:
-            raise CheckpointError(
-                f"{path}: expected a language model, found a task model, which `elmo task` takes"
-            ) from None
-        raise CheckpointError(f"{path}: describes no model: {problem}") from problem
 
 
 def _save_tensors(tensors: dict[str, Tensor], path: Path, dtype: str, *, rest: str) -> None:

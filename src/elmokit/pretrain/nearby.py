@@ -96,7 +96,9 @@ class NearbySampler:
         counts_V = np.asarray(counts_V)
         self._weights_V = weigh_words(counts_V)
         number = min(NUM_NEGATIVES, len(counts_V) - 1)
-        self._negatives = Sampler.unigram(counts_V, num_samples=number, seed=seed + 1)  # others than those of the softmax
+        self._negatives = Sampler.unigram(
+            counts_V, num_samples=number, seed=seed + 1
+        )  # others than those of the softmax
         self._seed = seed
 
     def draw(self, batch: Batch, number: int) -> list[NDArray]:

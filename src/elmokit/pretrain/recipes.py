@@ -162,7 +162,7 @@ def small() -> TrainConfig:
     """The published small size (13.6 M parameters), with the settings of the last run behind the bundled English model.
 
     That model took three runs (its card has the commands); rates, dropout and plateau are those of the last, of 1.1
-    billion words. Twice these rates learned faster in runs of 20 million words and diverged at 377 million (LOG.md).
+    billion words. 1.6 times these rates learned faster in runs of 20 million words and diverged at 377 million (LOG.md).
     """
     model = without_clipping(ElmoConfig.small())
     return TrainConfig(

@@ -106,7 +106,7 @@ class Layout:
             start, first_row, waiting = start + number, first_row + rows, waiting - number
         if waiting:
             return None
-        return [*blocks, rows_U[batch.words_2N], batch.targets_2N.astype(np.int32), batch.keys_N.astype(np.int32)]
+        return [*blocks, rows_U[batch.words_2N], batch.targets_2N.astype(np.int32), batch.keys_N]
 
 
 def join_arrays(arrays: Sequence[np.ndarray]) -> Tensor:
