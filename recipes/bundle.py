@@ -135,7 +135,7 @@ def calibrate(checkpoint, text):
         print(f"logits times {scale:.2f}: perplexity {perplexities[-1]:.2f}", flush=True)
     if int(np.argmin(perplexities)) in (0, len(SCALES) - 1):
         raise ValueError(
-            f"--calibrate: {text} is predicted best with its logits times {SCALES[np.argmin(perplexities)]}, the end of "
+            f"--calibrate: {text} is predicted best with logits times {SCALES[np.argmin(perplexities)]}, the end of "
             "what is tried: is it text of the language that the model was trained on, and none of its training text?"
         )
     # The loss is a smooth, convex function of the scale.

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 
 import numpy as np
 import pytest
 import torch
 
+from elmokit.engines.loss import chunked
 from elmokit.errors import ConfigError
 from elmokit.nn.output_layer import OutputLayer
 from elmokit.pretrain.batches.sentences import SentenceReader
 from elmokit.pretrain.corpus.encoding import encode_corpus
 from elmokit.pretrain.nearby import REACH, NearbyInputs, NearbySampler, NearbyWords, weigh_words
+from elmokit.pretrain.network import build_network
 from elmokit.pretrain.recipes import TrainConfig
+from elmokit.pretrain.start import choose_start
+from elmokit.pretrain.train import train
 from elmokit.text.characters import WordScheme
 
 V, P = 40, 6
@@ -40,6 +45,12 @@ def read_rows(batch) -> list[list[list[int]]]:
         ]
         for targets_N in batch.targets_2N
     ]
+
+
+def read_draws(sampler, batch, number) -> dict[int, list[int]]:
+    """What is drawn for both directions, by the key of the place."""
+    keys = batch.keys_N[sum(batch.batch_sizes[:2]) :].tolist()
+    return dict(zip(keys, sampler.draw(batch, number)[0].T.tolist(), strict=True))
 
 
 def test_targets_are_other_words_of_the_sentence(corpus):
@@ -81,12 +92,10 @@ def test_draws_depend_on_the_place_in_the_global_batch_alone(corpus):
     whole = SentenceReader(corpus, scheme, tokens_per_batch=60)
     parts = [SentenceReader(corpus, scheme, tokens_per_batch=60, rank=rank, world=2) for rank in range(2)]
     for number, batch in enumerate(whole.one_epoch()):
-        expected = dict(zip(batch.keys_N[sum(batch.batch_sizes[:2]) :].tolist(), sampler.draw(batch, number)[0].T))
-        found = {}
+        found: dict[int, list[int]] = {}
         for part in parts:
-            own = next(part)
-            found |= dict(zip(own.keys_N[sum(own.batch_sizes[:2]) :].tolist(), sampler.draw(own, number)[0].T))
-        assert {key: pair.tolist() for key, pair in found.items()} == {k: p.tolist() for k, p in expected.items()}
+            found |= read_draws(sampler, next(part), number)
+        assert found == read_draws(sampler, batch, number)
     assert not np.array_equal(sampler.draw(batch, 1)[0], sampler.draw(batch, 2)[0])
 
 
@@ -124,3 +133,41 @@ def test_the_loss_is_that_of_a_sampled_softmax_over_projected_outputs():
 def test_streams_cannot_know_the_sentence():
     with pytest.raises(ConfigError, match="nearby is 0.5, but streams do not know which words share a sentence"):
         TrainConfig(mode="streams", nearby=0.5)
+
+
+def test_a_run_tells_the_mean_loss_of_its_second_task_and_learns_it(texts, tiny, tmp_path, losses):
+    # Twenty words in a ring: which stand near is certain, where is not.
+    config = tiny(nearby=1.0, tokens=24_000, log_every=1_000, learning_rate=0.02, muon_learning_rate=0.02)
+    train([texts[0]], tmp_path / "m", config, tokenised=True, workers=1, quiet=True)
+    told = [line["nearby"] for line in losses(tmp_path / "m") if line["kind"] == "train"]
+    assert told[0] == pytest.approx(np.log(20), abs=0.25)  # it begins by expecting each word as often as it is drawn
+    assert told[-1] < np.log(12)  # up to eight words stand near, and the sentence does not tell which is drawn
+
+
+def test_a_second_task_leaves_the_first_weights_as_they_are(texts, tiny, tmp_path):
+    corpus = encode_corpus([texts[0]], tmp_path / "c", tokenised=True, progress=False, workers=1, min_count=2)
+    config = tiny()
+    model, _ = choose_start(config).choose_model(corpus)
+    plain, both = (
+        build_network(dataclasses.replace(config, nearby=weight), model, corpus, torch.device("cpu")).state_dict()
+        for weight in (0.0, 0.5)
+    )
+    assert set(both) - set(plain) == {"nearby.projection.weight"}
+    for name, weight in plain.items():
+        assert torch.equal(weight, both[name]), name
+
+
+def test_few_words_of_which_many_are_rare_have_negatives():
+    counts_V = np.array([0, 0, 0, *[100_000] * 2_000, *[2] * 2_000])
+    negatives_S = NearbySampler(counts_V)._negatives.draw(1).ids_S
+    assert len(np.unique(negatives_S)) == len(negatives_S) == len(counts_V) // 2
+
+
+def test_rows_that_are_only_read_get_no_gradients_made():
+    torch.manual_seed(0)
+    hidden_NP, weight_VP, bias_V = torch.randn(5, P, requires_grad=True), torch.randn(V, P), torch.randn(V)
+    total, _ = chunked.losses(hidden_NP, weight_VP, bias_V, torch.randint(0, V, (5,)))
+    _, weight, bias = total.grad_fn.saved_tensors
+    assert weight is None and bias is None
+    (found_NP,) = torch.autograd.grad(total, hidden_NP)
+    assert found_NP.abs().sum() > 0

@@ -74,7 +74,7 @@ class MeterState:
     tokens: Count
     steps: Count = 0
     skipped: Count = 0
-    nearby: float = 0.0
+    nearby: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Meter:
             "loss": (forward + backward) / (2 * tokens),
             "forward": forward / tokens,
             "backward": backward / tokens,
-            **({"nearby": nearby[0] / (2 * tokens)} if nearby else {}),
+            **({"nearby": nearby[0] / max(1.0, nearby[1])} if nearby else {}),
             "steps": steps,
             "skipped": skipped,
             "words_per_second": round(speed),
@@ -136,7 +136,8 @@ class Meter:
         """What a resumed run needs to make the same next line."""
         skipped = int(self._optimiser.skipped)  # all processes see the same gradients, and count the same
         forward, backward, *nearby = self._sums()
-        return MeterState((forward, backward), self._tokens, self._steps, skipped, sum(nearby))
+        loss, number = nearby or (0.0, 0.0)
+        return MeterState((forward, backward), self._tokens, self._steps, skipped, (loss, number))
 
     def load_state(self, state: MeterState, *, is_first: bool) -> None:
         """Continue from a state; the first process takes the losses of all."""
@@ -144,7 +145,7 @@ class Meter:
         self._optimiser.skipped.fill_(state.skipped)
         if is_first:
             sums = self._stepper.loss_sums
-            sums += sums.new_tensor([*state.sums, state.nearby][: len(sums)])
+            sums += sums.new_tensor([*state.sums, *state.nearby][: len(sums)])
 
     def _sums(self) -> list[float]:
         return self._total(self._stepper.loss_sums.tolist())

@@ -1,10 +1,11 @@
 """A second task beside the next word: from the same output, predict other words of its sentence.
 
 The next word follows from the last few; what a text is about tells it little, and outputs keep little of it. Yet the
-topic is what tells a bank by a river from one with an account. So every output also predicts one word of its sentence
-up to `REACH` places away, on either side, as word2vec does: not the word just read and not the next one. Frequent words
-are drawn as seldom as word2vec draws them. The output reaches the rows of the output layer through a matrix of its own,
-which is thrown away after training, and the rows are only read: they stay those of the next word.
+topic is what tells a bank by a river from one with an account. So every output also predicts one word of its
+sentence, up to `REACH` places before the word just read or behind the next one, as word2vec does; never these two
+themselves. Of a few candidates the one is likelier that word2vec would keep more often: frequent words are drawn
+seldom. The output reaches the rows of the output layer through a matrix of its own, which is thrown away after
+training, and the rows are only read: they stay those of the next word.
 
 `NearbySampler` draws on the CPU, ahead of the step; what it draws follows from the seed, the number of the step and the
 place of a word in the global batch, so ranks and resumed runs draw the same. `NearbyWords` makes the loss.
@@ -25,17 +26,18 @@ from torch import Tensor, nn
 
 from elmokit.nn.operations import Sample, find_engine
 from elmokit.nn.output_layer import OutputLayer
-from elmokit.pretrain.batches.batch import STEP_BITS, Batch
+from elmokit.pretrain.batches.batch import Batch
 from elmokit.pretrain.batches.sampling import Sampler
 from elmokit.pretrain.corpus.encoded import UNKNOWN
 
 __all__ = ["NearbyInputs", "NearbySampler", "NearbyWords", "weigh_words"]
 
-REACH = 10  # places
+REACH = 10  # places before the word just read, and as many behind the next
 FIRST = 2  # words of a row that are read before it predicts: <S> and one word have no other behind them
 CANDIDATES = 4  # words of the sentence among which one is chosen, the rarer the likelier
-FREQUENT = 1e-5  # fraction of the text above which a word is drawn less often, word2vec's
+FREQUENT = 1e-5  # fraction of the text above which word2vec keeps a word less often
 NUM_NEGATIVES = 4096
+RIVALS = 512  # draws of the other candidates, by which it is estimated how often a word is the one
 
 
 class NearbyInputs(NamedTuple):
@@ -60,10 +62,12 @@ class NearbyWords(nn.Module):
     def __init__(self, counts_V: Tensor, width: int, *, weight: float) -> None:
         super().__init__()
         self.weight = weight
-        self.projection = nn.Linear(width, width, bias=False)
+        # Begun without a random number: the other weights are those of a run without the second task.
+        self.projection = nn.utils.skip_init(nn.Linear, width, width, bias=False)
         nn.init.zeros_(self.projection.weight)  # predicts frequencies, and at first teaches the outputs nothing
-        share_V = counts_V.double().clamp_min(1) * torch.from_numpy(weigh_words(counts_V.numpy()))
-        self.register_buffer("bias_V", (share_V / share_V.sum()).log().float(), persistent=False)
+        self.register_buffer(
+            "bias_V", torch.from_numpy(_expect_draws(counts_V.numpy())).log().float(), persistent=False
+        )
 
     def forward(
         self, outputs: Sequence[Tensor], softmax: OutputLayer, inputs: NearbyInputs, batch_sizes: Sequence[int]
@@ -95,10 +99,8 @@ class NearbySampler:
     def __init__(self, counts_V: ArrayLike, *, seed: int = 0) -> None:
         counts_V = np.asarray(counts_V)
         self._weights_V = weigh_words(counts_V)
-        number = min(NUM_NEGATIVES, len(counts_V) - 1)
-        self._negatives = Sampler.unigram(
-            counts_V, num_samples=number, seed=seed + 1
-        )  # others than those of the softmax
+        number = min(NUM_NEGATIVES, len(counts_V) // 2)  # the rarest of all words would be waited for too long
+        self._negatives = Sampler.unigram(counts_V, num_samples=number, seed=seed + 1)  # not those of the softmax
         self._seed = seed
 
     def draw(self, batch: Batch, number: int) -> list[NDArray]:
@@ -109,8 +111,7 @@ class NearbySampler:
     def _draw_targets(self, batch: Batch, number: int) -> NDArray[np.int64]:
         sizes_T = np.array(batch.batch_sizes, np.int64)
         start, starts_T = int(sizes_T[:FIRST].sum()), sizes_T.cumsum() - sizes_T
-        keys_K = batch.keys_N[start:]
-        step_K = keys_K >> STEP_BITS
+        step_K = np.repeat(np.arange(len(sizes_T)), sizes_T)[start:]
         row_K = np.arange(start, batch.num_tokens) - starts_T[step_K]
         # At step s stands word s of the row, counted from 1 behind <S>, and its target is word s + 1: the sentence's
         # words are the targets of the steps before its last, which is that of </S>.
@@ -119,19 +120,20 @@ class NearbySampler:
         last_K = np.minimum(step_K + REACH, lengths_B[row_K] - 2)
         own_K = step_K - 1
         count_K = last_K - first_K - (last_K >= step_K)  # less the word just read and, where there is one, the next
-        uniform_2JK = _draw_uniform(keys_K, (self._seed, number), 2 * CANDIDATES).reshape(2, CANDIDATES, -1)
-        source_JK = first_K + (uniform_2JK[0] * count_K).astype(np.int64)
+        uniform_JK = _draw_uniform(batch.keys_N[start:], (self._seed, number), 2 * CANDIDATES)
+        places_JK, clocks_JK = uniform_JK[:CANDIDATES], uniform_JK[CANDIDATES:]
+        source_JK = first_K + (places_JK * count_K).astype(np.int64)
         source_JK += 2 * (source_JK >= own_K)
         candidates_2JK = batch.targets_2N[:, starts_T[source_JK] + row_K]
         # The first of J clocks to ring, each at the rate of its weight, is chosen in proportion to the weights.
-        times_2JK = -np.log1p(-uniform_2JK[1]) / self._weights_V[candidates_2JK]
+        times_2JK = -np.log1p(-clocks_JK) / self._weights_V[candidates_2JK]
         return np.take_along_axis(candidates_2JK, times_2JK.argmin(1)[:, None], axis=1)[:, 0]
 
 
 def weigh_words(counts_V: ArrayLike) -> NDArray[np.float64]:
-    """How likely a word is kept as one to predict: sqrt(FREQUENT / its share of the text), at most 1.
+    """How likely word2vec keeps a word: sqrt(FREQUENT / its fraction of the text), at most 1.
 
-    Special words are taken only where a sentence has no other.
+    Special words are taken only where no candidate is another.
 
     Example:
         >>> weigh_words([0, 1_000, 10, 5_000_000, 50, 3]).round(4).tolist()
@@ -141,6 +143,20 @@ def weigh_words(counts_V: ArrayLike) -> NDArray[np.float64]:
     weights_V = np.minimum(np.sqrt(FREQUENT * counts.sum() / counts), 1.0)
     weights_V[: UNKNOWN + 1] = 1e-9
     return weights_V
+
+
+def _expect_draws(counts_V: NDArray[np.int64]) -> NDArray[np.float64]:
+    """How often each word is the one to predict: that of its candidates, which the text gives, whose clock rings first.
+
+    Example:
+        >>> _expect_draws(np.array([0, 0, 0, 900_000, 100_000])).round(2).tolist()
+        [0.0, 0.0, 0.0, 0.79, 0.21]
+    """
+    fraction_V = np.maximum(counts_V, 1) / np.maximum(counts_V, 1).sum()
+    weights_V = weigh_words(counts_V)
+    rivals = np.random.default_rng(0).choice(len(fraction_V), (RIVALS, CANDIDATES - 1), p=fraction_V)
+    drawn_V = fraction_V * np.mean([weights_V / (weights_V + sum_) for sum_ in weights_V[rivals].sum(1)], axis=0)
+    return drawn_V / drawn_V.sum()
 
 
 def _draw_uniform(keys_K: NDArray[np.int64], seeds: tuple[int, int], count: int) -> NDArray[np.float64]:

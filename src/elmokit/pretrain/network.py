@@ -4,7 +4,8 @@
 
 Arrives: `StepInputs`, the distinct words of a step and, for each direction, the order in which it reads them and the
 words it must predict. Leaves: the summed negative log-likelihood, also of each direction, and the next state; where
-asked for with the words nearby as a second task (`nearby.py`). The character encoder runs once per distinct word; encoder and output layer are shared by the directions, the LSTMs not.
+asked for, with the words nearby as a second task (`nearby.py`). The character encoder runs once per distinct word;
+encoder and output layer are shared by the directions, the LSTMs not.
 
 Shapes: N packed words, M = 2N of both directions, P width of a direction, U distinct words, C columns of ids; 2 stands
 for forward and backward.
@@ -125,9 +126,10 @@ class LanguageModelNetwork(nn.Module):
         weights: dict[str, Tensor] | None = None,
         nearby: NearbyInputs | None = None,
     ) -> tuple[Tensor, Tensor, BilmState]:
-        """The loss to learn from, the negative log-likelihoods it is made of, without gradients, and the next state.
+        """The loss to learn from, what it is made of, without gradients, and the next state.
 
-        The likelihoods are summed, of each direction and, where asked for, of the words nearby in both (2 or 3).
+        It is made of the summed negative log-likelihoods of each direction and, where asked for, that of the words
+        nearby and how many these are (2 or 4 numbers).
 
         Arguments:
             inputs: what to read and to predict.
@@ -144,7 +146,8 @@ class LanguageModelNetwork(nn.Module):
         if nearby is None or self.nearby is None:
             return total, sums, state
         besides = self.nearby(outputs, self.softmax, nearby, inputs.batch_sizes)
-        return total + self.nearby.weight * besides, torch.cat([sums, besides.detach().view(1)]), state
+        parts = [sums, besides.detach().view(1), sums.new_full((1,), nearby.targets_2K.numel())]
+        return total + self.nearby.weight * besides, torch.cat(parts), state
 
     def predictions(
         self,

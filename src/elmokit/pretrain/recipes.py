@@ -69,8 +69,8 @@ class TrainConfig:
     """Where a sampled softmax takes its words from: `"unigram"` (frequency to the power of 0.75), or `"log_uniform"`
     (by rank, as in bilm-tf)."""
     nearby: Annotated[float, Bounds(at_least=0)] = 0.0
-    """Weight of a second task: each output also predicts another word of its sentence, up to ten places away, which
-    teaches it what the text is about; 0 for none."""
+    """Weight of a second task: each output also predicts another word of its sentence, some places away, which teaches
+    it what the text is about; 0 for none."""
     optimiser: OptimiserName = "muon"
     """How weights move: `"muon"` on matrices with AdamW on the rest, `"adamw"`, or bilm-tf's `"adagrad"`."""
     learning_rate: Rate = 8e-3
@@ -162,7 +162,7 @@ def small() -> TrainConfig:
     """The published small size (13.6 M parameters), with the settings of the last run behind the bundled English model.
 
     That model took three runs (its card has the commands); rates, dropout and plateau are those of the last, of 1.1
-    billion words. 1.6 times these rates learned faster in runs of 20 million words and diverged at 377 million (LOG.md).
+    billion words. 1.6 times these rates learned faster in 20 million words and diverged at 377 million (LOG.md).
     """
     model = without_clipping(ElmoConfig.small())
     return TrainConfig(

@@ -1,6 +1,6 @@
 # pyright: reportPrivateImportUsage=false
 # torch._foreach_*: one launch for many tensors, and torch has no public name for it.
-"""One step of training: a batch becomes gradients and two running sums of its loss.
+"""One step of training: a batch becomes gradients and running sums of its losses.
 
 `PlainStepper` runs the network operation by operation: on a CPU, with several processes, with carried state. On one
 GPU, where an LSTM's hundreds of small launches take the host longer than the device, `GraphStepper` records a step of
@@ -81,8 +81,8 @@ class Stepper(ABC):
 
     Attributes:
         sampler: set to `None` between two batches, it makes the softmax full from then on.
-        loss_sums: the loss of each direction and, if asked for, of the words nearby, in nats, summed until somebody
-            sets it to 0.
+        loss_sums: the loss of each direction, in nats, and with a second task that of the words nearby and their
+            number, summed until somebody sets it to 0.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Stepper(ABC):
     ) -> None:
         self.network, self.sampler, self.nearby = network, sampler, nearby
         self.device = next(network.parameters()).device
-        number = 2 if nearby is None else 3
+        number = 2 if nearby is None else 4
         self.loss_sums = torch.zeros(number, dtype=choose_sum_dtype(self.device), device=self.device)
         self._seed = seed
 
@@ -243,7 +243,7 @@ class GraphStepper(Stepper):
         self._gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
 
     def prepare(self, batch: Batch, number: int) -> Prepared:
-        """Draw the negatives and the words nearby, and lay all that a recorded step reads out in one piece of memory."""
+        """Draw what is random, and lay all that a recorded step reads out in one piece of memory."""
         plain = self._prepare_plainly(batch, number)
         is_even = batch.starts_fresh and bool(batch.num_tokens) and batch.batch_sizes[-1] == batch.num_rows
         laid_out = self.layout.lay_out(batch) if is_even else None

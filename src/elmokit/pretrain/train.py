@@ -392,7 +392,7 @@ class _Training:
     def _log(self, bar: tqdm) -> None:
         values = self.meter.read()
         steps, skipped = int(values.pop("steps")), int(values["skipped"])
-        self._check_finite(values["loss"])
+        self._check_finite(values["loss"] + values.get("nearby", 0.0))
         if (reason := self.guard.find_divergence(steps, skipped)) is not None:
             raise self._divergence(reason)
         self.note("train", {**values, "rate": self._rate()})
@@ -433,7 +433,7 @@ class _Training:
             state = self.stepper.gather_state()
         meter = self.meter.state()
         weights = [weight.detach() for weight in self.network.parameters()]
-        self._check_finite(sum(meter.sums) + get_total_norm(weights).item())
+        self._check_finite(sum(meter.sums) + sum(meter.nearby) + get_total_norm(weights).item())
         if self.place.is_first:
             self.checkpoints.save(
                 self.step,

@@ -60,11 +60,11 @@ class _Gradients(NamedTuple):
     """Gradients of the summed loss."""
 
     hidden_NP: Tensor
-    weight_VP: Tensor
-    bias_V: Tensor
+    weight_VP: Tensor | None  # where somebody wants it
+    bias_V: Tensor | None
 
 
-Losses = Callable[..., tuple[Tensor, _Gradients | None]]
+Losses = Callable[..., Tensor]
 
 
 class _Summed(torch.autograd.Function):
@@ -79,7 +79,13 @@ class _Summed(torch.autograd.Function):
         compute: Losses,
         wants_grad: bool,
     ) -> tuple[Tensor, Tensor]:
-        losses_N, gradients = compute(hidden_NP, weight_VP, bias_V, wants_grad=wants_grad)
+        # Rows that are only read want no gradients: a table of their size would cost more than the rest of the step.
+        gradients = None
+        if wants_grad:
+            wanted, exact = any(ctx.needs_input_grad[1:3]), _exact_dtype(hidden_NP)
+            zeros = [torch.zeros_like(table, dtype=exact) if wanted else None for table in (weight_VP, bias_V)]
+            gradients = _Gradients(torch.zeros_like(hidden_NP), *zeros)
+        losses_N = compute(hidden_NP, weight_VP, bias_V, gradients=gradients)
         if gradients is not None:
             ctx.save_for_backward(*gradients)
         ctx.mark_non_differentiable(losses_N)
@@ -90,17 +96,19 @@ class _Summed(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         wanted = zip(ctx.saved_tensors, ctx.needs_input_grad, strict=False)
         # In the dtype of the loss: a factor rounded to bfloat16 would scale all gradients by up to 0.4 %.
-        scaled = [(part.to(grad.dtype) * grad).to(part.dtype) if needed else None for part, needed in wanted]
+        scaled = [
+            (part.to(grad.dtype) * grad).to(part.dtype) if needed and part is not None else None
+            for part, needed in wanted
+        ]
         return (*scaled, None, None)
 
 
 def _full_losses(
-    hidden_NP: Tensor, weight_VP: Tensor, bias_V: Tensor, targets_N: Tensor, *, wants_grad: bool
-) -> tuple[Tensor, _Gradients | None]:
-    """The loss of each row (N) and, where asked for, the gradients of their sum."""
+    hidden_NP: Tensor, weight_VP: Tensor, bias_V: Tensor, targets_N: Tensor, *, gradients: _Gradients | None
+) -> Tensor:
+    """The loss of each row (N); the gradients of their sum are added to `gradients`."""
     exact, weight_VP, bias_V = _exact(hidden_NP, weight_VP, bias_V)
     losses_N = torch.empty(len(hidden_NP), dtype=exact, device=hidden_NP.device)
-    gradients = _Gradients(*map(torch.zeros_like, (hidden_NP, weight_VP, bias_V))) if wants_grad else None
     for rows in _chunks(len(hidden_NP), len(weight_VP) * losses_N.element_size()):
         hidden_nP, targets_n1 = hidden_NP[rows].to(exact), targets_N[rows].unsqueeze(1)
         logits_nV = torch.addmm(bias_V, hidden_nP, weight_VP.t())
@@ -110,9 +118,10 @@ def _full_losses(
             d_logits_nV = logits_nV.sub_(total_n1).exp_()
             d_logits_nV.scatter_add_(1, targets_n1, torch.full_like(total_n1, -1))
             gradients.hidden_NP[rows] = (d_logits_nV @ weight_VP).to(hidden_NP.dtype)
-            gradients.weight_VP.addmm_(d_logits_nV.t(), hidden_nP)
-            gradients.bias_V.add_(d_logits_nV.sum(0))
-    return losses_N, gradients
+            if gradients.weight_VP is not None and gradients.bias_V is not None:
+                gradients.weight_VP.addmm_(d_logits_nV.t(), hidden_nP)
+                gradients.bias_V.add_(d_logits_nV.sum(0))
+    return losses_N
 
 
 def _evaluate(hidden_NP: Tensor, weight_VP: Tensor, bias_V: Tensor, targets_N: Tensor) -> Tensor:
@@ -143,15 +152,14 @@ def _sampled_losses(
     targets_N: Tensor,
     sample: Sample,
     *,
-    wants_grad: bool,
-) -> tuple[Tensor, _Gradients | None]:
-    """The loss of each row (N) and, where asked for, the gradients of their sum."""
+    gradients: _Gradients | None,
+) -> Tensor:
+    """The loss of each row (N); the gradients of their sum are added to `gradients`."""
     negatives_S, log_expected_S, log_expected_N = sample
     exact, weight_VP, bias_V = _exact(hidden_NP, weight_VP, bias_V)
     weight_SP, bias_S = weight_VP[negatives_S], bias_V[negatives_S] - log_expected_S.to(exact)
     bias_N = bias_V[targets_N] - (0 if log_expected_N is None else log_expected_N.to(exact))
     losses_N = torch.empty_like(bias_N)
-    gradients = _Gradients(*map(torch.zeros_like, (hidden_NP, weight_VP, bias_V))) if wants_grad else None
     for rows in _chunks(len(hidden_NP), len(negatives_S) * losses_N.element_size()):
         hidden_nP, targets_n = hidden_NP[rows].to(exact), targets_N[rows]
         own_nP = weight_VP[targets_n]
@@ -165,11 +173,12 @@ def _sampled_losses(
             d_logits_nS = logits_nS.sub_(total_n.unsqueeze(1)).exp_()
             d_own_n1 = torch.expm1(own_n - total_n).unsqueeze(1)
             gradients.hidden_NP[rows] = (d_logits_nS @ weight_SP + d_own_n1 * own_nP).to(hidden_NP.dtype)
-            gradients.weight_VP.index_add_(0, negatives_S, d_logits_nS.t() @ hidden_nP)
-            gradients.weight_VP.index_add_(0, targets_n, d_own_n1 * hidden_nP)
-            gradients.bias_V.index_add_(0, negatives_S, d_logits_nS.sum(0))
-            gradients.bias_V.index_add_(0, targets_n, d_own_n1.squeeze(1))
-    return losses_N, gradients
+            if gradients.weight_VP is not None and gradients.bias_V is not None:
+                gradients.weight_VP.index_add_(0, negatives_S, d_logits_nS.t() @ hidden_nP)
+                gradients.weight_VP.index_add_(0, targets_n, d_own_n1 * hidden_nP)
+                gradients.bias_V.index_add_(0, negatives_S, d_logits_nS.sum(0))
+                gradients.bias_V.index_add_(0, targets_n, d_own_n1.squeeze(1))
+    return losses_N
 
 
 def _exact(hidden_NP: Tensor, weight_VP: Tensor, bias_V: Tensor) -> tuple[torch.dtype, Tensor, Tensor]:
@@ -178,8 +187,12 @@ def _exact(hidden_NP: Tensor, weight_VP: Tensor, bias_V: Tensor) -> tuple[torch.
     The weight is rounded to the dtype of the outputs first: multiplying rounded numbers exactly and adding them in
     float32 is what the tensor cores of a GPU do with bfloat16.
     """
-    exact = torch.float64 if hidden_NP.dtype == torch.float64 else torch.float32
+    exact = _exact_dtype(hidden_NP)
     return exact, weight_VP.to(hidden_NP.dtype).to(exact), bias_V.to(exact)
+
+
+def _exact_dtype(hidden_NP: Tensor) -> torch.dtype:
+    return torch.float64 if hidden_NP.dtype == torch.float64 else torch.float32
 
 
 def _chunks(num_rows: int, bytes_per_row: int) -> Iterator[slice]:

@@ -3,8 +3,8 @@
 """The optimiser of a training run: clip the gradients, then move every parameter, and never wait for the device.
 
 Arrives: a network with gradients. Leaves: the network, moved, and the norm of its gradients. Muon moves the matrices of
-encoder and LSTMs, AdamW everything else (embedding tables, output layer, biases); AdamW alone and bilm-tf's Adagrad are
-the alternatives.
+encoder, LSTMs and a second task, AdamW everything else (embedding tables, output layer, biases); AdamW alone and
+bilm-tf's Adagrad are the alternatives.
 
 A step whose gradients are not finite moves nothing. Through a long sentence a gradient may grow beyond all numbers
 though loss and weights are healthy; clipped, it would be 0 × inf = NaN and poison every weight.
@@ -217,7 +217,7 @@ def clip_factor(gradients: list[Tensor], bound: float, *, scale: float = 1.0) ->
 
 
 def find_matrices(network: nn.Module) -> dict[str, int]:
-    """The weights that are matrices of encoder and LSTMs, and how many matrices lie side by side in each.
+    """The weights that are matrices, and how many matrices lie side by side in each.
 
     Embedding tables and the output layer are none: their rows are words or characters, and most get no gradient in a
     step.
