@@ -10,11 +10,12 @@ shift 2
 tokenise() { # IN OUT [options]
   [ -e "$2" ] || { python recipes/tokenise_two_ways.py "$1" "$2.tmp" --workers 3 "${@:3}" && mv "$2.tmp" "$2"; }
 }
+jobs=()
 for text in "$folder"/en-train-*.txt.bz2; do
-  tokenise "$text" "${text%.txt.bz2}.tok" &
+  tokenise "$text" "${text%.txt.bz2}.tok" & jobs+=($!)
 done
-tokenise "$folder/en-modern.txt.xz" "$folder/en-modern.tok" &
-tokenise "$folder/en-modern.txt.xz" "$folder/en-modern-again.tok" --plain-first &
-for job in $(jobs -p); do wait "$job"; done # one that failed ends the script here: part of the text would bind the run
+tokenise "$folder/en-modern.txt.xz" "$folder/en-modern.tok" & jobs+=($!)
+tokenise "$folder/en-modern.txt.xz" "$folder/en-modern-again.tok" --plain-first & jobs+=($!)
+for job in "${jobs[@]}"; do wait "$job"; done # one that failed ends the script: a part of the text would bind the run
 python -m elmokit train "$folder"/en-train-*.tok "$folder"/en-modern*.tok -o "$out" --recipe original --tokenised \
   --held-out "$folder/en-heldout.tok.bz2" --held-out-tokenised "$@"

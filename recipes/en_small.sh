@@ -10,10 +10,12 @@
 set -eu
 folder=$1 out=$2
 shift 2
+jobs=()
 for text in "$folder"/en-train-*.txt.bz2; do
   tokenised=${text%.txt.bz2}.tok
   [ -e "$tokenised" ] || { python recipes/tokenise_two_ways.py "$text" "$tokenised.tmp" && mv "$tokenised.tmp" "$tokenised"; } &
+  jobs+=($!)
 done
-for job in $(jobs -p); do wait "$job"; done # one that failed ends the script here: part of the text would bind the run
+for job in "${jobs[@]}"; do wait "$job"; done # one that failed ends the script: a part of the text would bind the run
 python -m elmokit train "$folder"/en-train-*.tok -o "$out" --recipe small --tokenised --tokens 1560e6 \
   --held-out "$folder/en-heldout.tok.bz2" --held-out-tokenised --vocabulary-size 108000 "$@"

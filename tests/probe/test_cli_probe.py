@@ -39,7 +39,8 @@ def test_a_probe_shows_a_table_and_writes_json(name, desk, capsys):
         assert any(line.startswith(f"{row} ") for line in lines)
     found = json.loads((desk / "out.json").read_text(encoding="utf-8"))
     assert found["probe"] == name
-    assert [row["name"] for row in found["rows"]][-5:] == ROWS
+    rows = [*ROWS, "layer 0 (characters) to layer 2, joined"] if name == "wic" else ROWS
+    assert [row["name"] for row in found["rows"]][-len(rows) :] == rows
     assert found["command"].startswith(f"elmo probe {name} ")
     assert "--model my-model" in found["command"]
     assert (found["seed"], found["model"]) == (0 if name in ("pos", "wic") else None, "my-model")

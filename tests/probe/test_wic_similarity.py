@@ -11,8 +11,8 @@ from elmokit import InputError
 from elmokit.probe.cosines import nearest, pair_cosines
 from elmokit.probe.rated.correlations import spearman
 from elmokit.probe.rated.words import probe_similarity, read_rated_pairs
-from elmokit.probe.sources import StaticSource
-from elmokit.probe.wic import MAJORITY, best_threshold, probe_wic, read_wic
+from elmokit.probe.sources import StaticSource, VectorSource, single_layers
+from elmokit.probe.wic import MAJORITY, Pair, best_threshold, probe_wic, read_wic
 from elmokit.text.labelled import Problems
 
 
@@ -26,6 +26,28 @@ def test_wic_is_told_from_context_and_not_from_the_word(desk, spelled):
     assert report.facts["pairs"] == {"train": 10, "test": 10}
     with pytest.raises(InputError, match="at least two words"):
         probe_wic([spelled], train=train[:2], test=dev, folder=desk)
+
+
+def test_layers_that_know_different_words_are_joined(desk):
+    words = [f"word{number}" for number in range(40)]
+
+    class Knowing(VectorSource):
+        """Layer 0 sees what stands before a word of even number, layer 1 that before the others."""
+
+        def layers(self, sentences):
+            return [np.stack([np.stack([self.vector(s, layer) for _ in s]) for layer in range(2)]) for s in sentences]
+
+        def vector(self, words, layer):
+            is_seen = int(words[1].removeprefix("word")) % 2 == layer
+            return np.array([1.0, is_seen * (1.0 if words[0] == "the" else -1.0)], np.float32)
+
+    pairs = [
+        Pair(w, (["the", w], ["the" if same else "old", w]), (1, 1), same) for w in words for same in (True, False)
+    ]
+    source = Knowing(mixes=single_layers(["layer 0", "layer 1"]), dim=2, key="knowing")
+    report = probe_wic([source], train=pairs[:60], test=pairs[60:], folder=desk)
+    found = {name: row["logistic"] for name, row in report.rows.items()}
+    assert found == {MAJORITY: 0.5, "layer 0": 0.75, "layer 1": 0.75, "layer 0 to layer 1, joined": 1.0}
 
 
 @pytest.mark.parametrize(

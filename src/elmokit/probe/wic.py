@@ -2,14 +2,15 @@
 
 Arrives: two parts of WiC, sources of vectors. Leaves: for each row the accuracy on the second of two ways to say so.
 *threshold*: the cosine of the word's two vectors is above a number chosen on the training part. *logistic*: a linear
-classifier sees the products and differences of both vectors, number by number.
+classifier sees the products and the absolute differences of both vectors, number by number, and their cosine. Layers
+know different things of a word, so the last row of a source has them joined, all at the same length.
 
-Shapes: N pairs, D width.
+Shapes: N pairs, L layers, D width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +30,7 @@ from elmokit.text.labelled import Problems
 __all__ = ["MAJORITY", "Pair", "best_threshold", "find_part", "probe_wic", "read_wic"]
 
 MAJORITY = "commonest answer"
-STRENGTHS = (1.0, 1e-1, 1e-2, 1e-3)  # few pairs, wide vectors: stronger than for tags
+STRENGTHS = (10.0, 1.0, 1e-1, 1e-2, 1e-3)  # few pairs, wide vectors: stronger than for tags
 HELD_OUT_SHARE = 0.2
 DATA, GOLD = ".data.txt", ".gold.txt"
 
@@ -136,7 +137,7 @@ def probe_wic(
         baseline=MAJORITY,
     )
     parts = [_sentences_and_spans(part) for part in (train, test)]
-    for _, name, pairs in each_mix(sources, parts, folder=folder):
+    for name, pairs in _each_row(sources, parts, folder):
         train_N, test_M = (pair_cosines(both_ND[::2], both_ND[1::2]) for both_ND in pairs)
         threshold = best_threshold(train_N, train_gold)
         features_NF, test_features = (_features(both_ND[::2], both_ND[1::2]) for both_ND in pairs)
@@ -155,6 +156,21 @@ def probe_wic(
         }
         report.facts["thresholds"][name] = round(float(threshold), 4)
     return report
+
+
+def _each_row(
+    sources: Sequence[VectorSource], parts: Sequence[tuple[list[list[str]], list[WordSpan]]], folder: Path
+) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """The rows of the table: a name, and the vectors (2N, D) of each part, those of a pair one after the other."""
+    for source in sources:
+        layers: list[list[np.ndarray]] = []
+        for number, (_, name, pairs) in enumerate(each_mix([source], parts, folder=folder)):
+            yield name, pairs
+            if number < source.num_layers:  # single layers come first
+                layers.append([scale_to_unit_length(vectors) for vectors in pairs])
+        if len(layers) > 1:
+            first, last = source.mixes[0].name, source.mixes[len(layers) - 1].name
+            yield f"{first} to {last}, joined", [np.concatenate(part, axis=1) for part in zip(*layers, strict=True)]
 
 
 def best_threshold(values_N: np.ndarray, gold_N: np.ndarray) -> float:
