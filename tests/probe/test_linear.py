@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from elmokit.probe.linear import fit
+from elmokit.probe.linear import fit, fit_by_turns
 
 
 def blobs(count: int, *, seed: int, gap: float):
@@ -65,3 +65,28 @@ def test_a_constant_feature_and_an_unknown_label_do_no_harm():
     assert probe.accuracy(train, np.array([0, 0, 1, -1])) == 0.75
     assert np.isnan(probe.accuracy(train[:0], np.array([], int)))
     assert probe.predict(train[:0]).shape == (0,)
+
+
+def test_few_labels_are_held_out_by_turns_and_then_all_are_learned():
+    random = np.random.default_rng(0)
+    train = random.standard_normal((90, 100)).astype(np.float32)
+    labels = (train[:, 0] + 0.5 * random.standard_normal(90) > 0).astype(np.int64)
+    folds, strengths = np.arange(90) % 3, [3.0, 1e-1, 1e-5]
+    probe = fit_by_turns(train, labels, folds, num_labels=2, strengths=strengths)
+    right = {}
+    for strength in strengths:
+        parts = [
+            fit(
+                train[folds != fold],
+                labels[folds != fold],
+                num_labels=2,
+                dev_vectors=train[folds == fold],
+                dev_labels=labels[folds == fold],
+                strengths=[strength],
+            ).accuracy(train[folds == fold], labels[folds == fold])
+            for fold in range(3)
+        ]
+        right[strength] = sum(parts)
+    assert right[probe.strength] == max(right.values()) > min(right.values())
+    alone = fit(train, labels, num_labels=2, dev_vectors=train, dev_labels=labels, strengths=[probe.strength])
+    torch.testing.assert_close(probe.weight_DK, alone.weight_DK, rtol=0, atol=2e-2)  # thirty iterations from another start

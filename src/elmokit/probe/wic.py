@@ -21,7 +21,7 @@ from elmokit.embed.layers import scale_to_unit_length
 from elmokit.errors import InputError
 from elmokit.probe.cosines import pair_cosines
 from elmokit.probe.frozen import WordSpan, each_mix
-from elmokit.probe.linear import fit
+from elmokit.probe.linear import fit_by_turns
 from elmokit.probe.report import Report
 from elmokit.probe.sources import VectorSource
 from elmokit.text.files import Line, LineReader
@@ -30,8 +30,8 @@ from elmokit.text.labelled import Problems
 __all__ = ["MAJORITY", "Pair", "best_threshold", "find_part", "probe_wic", "read_wic"]
 
 MAJORITY = "commonest answer"
-STRENGTHS = (10.0, 1.0, 1e-1, 1e-2, 1e-3)  # few pairs, wide vectors: stronger than for tags
-HELD_OUT_SHARE = 0.2
+STRENGTHS = (10.0, 3.0, 1.0, 0.3)  # few pairs, wide vectors: stronger than for tags
+FOLDS = 5
 DATA, GOLD = ".data.txt", ".gold.txt"
 
 
@@ -120,12 +120,12 @@ def probe_wic(
         sources: what to probe.
         train: the pairs to learn from.
         test: the pairs to be scored on.
-        seed: of the training words on which the penalty of *logistic* is chosen.
+        seed: of the parts of the training words by which the penalty of *logistic* is chosen.
         folder: where vectors are kept.
         device: where to fit.
     """
     train_gold, test_gold = (np.array([pair.is_same for pair in part]) for part in (train, test))
-    is_held_out = _held_out(train, seed)
+    folds_N = _divide_words(train, seed)
     commonest = train_gold.mean() >= 0.5
     chance = float((test_gold == commonest).mean())
     report = Report(
@@ -141,15 +141,8 @@ def probe_wic(
         train_N, test_M = (pair_cosines(both_ND[::2], both_ND[1::2]) for both_ND in pairs)
         threshold = best_threshold(train_N, train_gold)
         features_NF, test_features = (_features(both_ND[::2], both_ND[1::2]) for both_ND in pairs)
-        head = fit(
-            features_NF[~is_held_out],
-            train_gold[~is_held_out].astype(np.int64),
-            num_labels=2,
-            dev_vectors=features_NF[is_held_out],
-            dev_labels=train_gold[is_held_out],
-            strengths=STRENGTHS,
-            device=device,
-        )
+        labels_N = train_gold.astype(np.int64)
+        head = fit_by_turns(features_NF, labels_N, folds_N, num_labels=2, strengths=STRENGTHS, device=device)
         report.rows[name] = {
             "threshold": float(((test_M >= threshold) == test_gold).mean()),
             "logistic": head.accuracy(test_features, test_gold),
@@ -186,14 +179,14 @@ def best_threshold(values_N: np.ndarray, gold_N: np.ndarray) -> float:
     return float(candidates[int(np.argmax(right))])
 
 
-def _held_out(pairs: Sequence[Pair], seed: int) -> np.ndarray:
-    """(N,) which pairs the penalty is chosen on: all those of some words, for the test has other words too."""
+def _divide_words(pairs: Sequence[Pair], seed: int) -> np.ndarray:
+    """(N,) the fold of each pair, the same for all of a word: the test has other words too."""
     words = sorted({pair.word for pair in pairs})
     if len(words) < 2:
         raise InputError("expected training pairs of at least two words, found one: the head must be tried on another")
-    count = max(1, round(HELD_OUT_SHARE * len(words)))
-    chosen = {words[place] for place in np.random.default_rng(seed).permutation(len(words))[:count]}
-    return np.array([pair.word in chosen for pair in pairs])
+    order = np.random.default_rng(seed).permutation(len(words))
+    fold_of = {words[place]: number % FOLDS for number, place in enumerate(order)}
+    return np.array([fold_of[pair.word] for pair in pairs])
 
 
 def _sentences_and_spans(pairs: Sequence[Pair]) -> tuple[list[list[str]], list[WordSpan]]:
