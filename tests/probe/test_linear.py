@@ -88,5 +88,6 @@ def test_few_labels_are_held_out_by_turns_and_then_all_are_learned():
         ]
         right[strength] = sum(parts)
     assert right[probe.strength] == max(right.values()) > min(right.values())
+    # Thirty iterations from another start end a little apart.
     alone = fit(train, labels, num_labels=2, dev_vectors=train, dev_labels=labels, strengths=[probe.strength])
-    torch.testing.assert_close(probe.weight_DK, alone.weight_DK, rtol=0, atol=2e-2)  # thirty iterations from another start
+    torch.testing.assert_close(probe.weight_DK, alone.weight_DK, rtol=0, atol=2e-2)
