@@ -63,7 +63,7 @@ class NearbyWords(nn.Module):
         super().__init__()
         self.weight = weight
         # Begun without a random number: the other weights are those of a run without the second task.
-        self.projection = nn.utils.skip_init(nn.Linear, width, width, bias=False)
+        self.projection = nn.Linear(width, width, bias=False, device="meta").to_empty(device="cpu")
         nn.init.zeros_(self.projection.weight)  # predicts frequencies, and at first teaches the outputs nothing
         self.register_buffer(
             "bias_V", torch.from_numpy(_expect_draws(counts_V.numpy())).log().float(), persistent=False
@@ -145,7 +145,7 @@ def weigh_words(counts_V: ArrayLike) -> NDArray[np.float64]:
     return weights_V
 
 
-def _expect_draws(counts_V: NDArray[np.int64]) -> NDArray[np.float64]:
+def _expect_draws(counts_V: NDArray[np.int64]) -> NDArray[np.floating]:
     """How often each word is the one to predict: that of its candidates, which the text gives, whose clock rings first.
 
     Example:
