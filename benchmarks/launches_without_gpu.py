@@ -85,7 +85,7 @@ def counts_of(preset, output):
     counted = {"step": Counting(), "optimiser": Counting()}
     with FakeTensorMode(allow_non_fake_inputs=True):
         layer = output_layer.OutputLayer(VOCABULARY, config.model.lstm.projection_dim)
-        built = network.LanguageModelNetwork(config.model, layer, dropout=0.1, dtype=torch.bfloat16)
+        built = network.LanguageModelNetwork(config.model, layer, dropouts=(0.1, 0.1, 0.1), dtype=torch.bfloat16)
         layout = Layout(BLOCKS, 261, config.widest_filter)
         stepper = stepping.GraphStepper(built, layout)
         optimizer = Optimiser(built, config)

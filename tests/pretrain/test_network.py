@@ -22,7 +22,7 @@ def inputs_of(config, seed=0):
 def network(tiny):
     torch.manual_seed(0)
     config = tiny()
-    return LanguageModelNetwork(config.model, OutputLayer(9, 8), dropout=0.0), inputs_of(config)
+    return LanguageModelNetwork(config.model, OutputLayer(9, 8)), inputs_of(config)
 
 
 def test_the_loss_is_the_sum_of_both_directions(network):
@@ -84,3 +84,20 @@ def test_losses_are_added_up_where_there_is_no_float64(texts, tiny, tmp_path, lo
     for one, other in zip(rounded, exact, strict=True):
         name = "mean" if one["kind"] == "held-out" else "loss"
         assert one[name] == pytest.approx(other[name], rel=1e-6)
+
+
+def test_each_place_has_its_own_dropout(network):
+    net, inputs = network
+    seed = torch.tensor(3)
+
+    def outputs_with(*dropouts: float) -> torch.Tensor:
+        net.dropouts = dropouts
+        return torch.cat(net.predictions(inputs, net.zero_state(4), seed)[0])
+
+    plain, last = outputs_with(), outputs_with(0.0, 0.0, 0.5)
+    kept = last != 0
+    assert 0.3 < kept.float().mean() < 0.7
+    torch.testing.assert_close(last[kept], 2 * plain[kept])
+    assert torch.equal(outputs_with(0.0, 0.0, 0.0), plain)
+    for lower in (outputs_with(0.5, 0.0, 0.0), outputs_with(0.0, 0.5, 0.0)):
+        assert (lower != 0).all() and not torch.allclose(lower, plain)

@@ -60,7 +60,7 @@ def test_a_text_of_letters_alone_calms_every_other_byte():
 
 def test_a_saved_model_reads_an_emoji_as_calmly_as_a_word(tiny, tmp_path):
     torch.manual_seed(0)
-    network = LanguageModelNetwork(tiny().model, OutputLayer(5, 8), dropout=0.0)
+    network = LanguageModelNetwork(tiny().model, OutputLayer(5, 8))
     with torch.no_grad():
         table_SE = network.body.state_dict()["encoder.characters.embedding"]
         table_SE[0xF0:0xF5] *= 50

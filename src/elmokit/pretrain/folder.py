@@ -129,7 +129,8 @@ def _read_settings(path: Path) -> dict[str, Any]:
     values = read_json(path)
     if isinstance(values.get("start_from"), str):
         values["start_from"] = name_source(values["start_from"])  # older versions kept the slash of base/
-    values.setdefault("nearby", 0.0)  # older versions knew no other
+    for name, only in (("nearby", 0.0), ("input_dropout", None), ("output_dropout", None)):
+        values.setdefault(name, only)  # older versions knew no other
     if values.get("optimiser") == "adagrad":
         values["weight_decay"] = 0.0  # older versions took another one
     known = {field.name for field in fields(TrainConfig)}

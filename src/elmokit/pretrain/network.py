@@ -13,7 +13,7 @@ for forward and backward.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +53,7 @@ def build_network(
         softmax = OutputLayer(corpus.vocabulary_size, model.lstm.projection_dim, counts_V=counts_V)
         nearby = NearbyWords(counts_V, model.lstm.projection_dim, weight=config.nearby) if config.nearby else None
         dtype = getattr(torch, precision)
-        network = LanguageModelNetwork(model, softmax, dropout=config.dropout, dtype=dtype, nearby=nearby)
+        network = LanguageModelNetwork(model, softmax, dropouts=config.dropouts(), dtype=dtype, nearby=nearby)
     return network.to(device)
 
 
@@ -89,7 +89,8 @@ class LanguageModelNetwork(nn.Module):
     Arguments:
         config: the sizes of the model.
         softmax: the output layer.
-        dropout: probability with which dropout zeroes what every LSTM layer and the output layer read.
+        dropouts: probabilities with which dropout zeroes what each LSTM layer, and at last the output layer, reads;
+            none for no dropout.
         dtype: what encoder and stacks compute in. Parameters stay float32; for bfloat16 they are cast by hand, because
             autocast would run cuDNN's LSTM in float16, where small gradients vanish.
         nearby: the second task; `None` for none.
@@ -100,13 +101,13 @@ class LanguageModelNetwork(nn.Module):
         config: ElmoConfig,
         softmax: OutputLayer,
         *,
-        dropout: float = 0.1,
+        dropouts: Sequence[float] = (),
         dtype: torch.dtype = torch.float32,
         nearby: NearbyWords | None = None,
     ) -> None:
         super().__init__()
         self.config = config
-        self.dropout = dropout
+        self.dropouts = dropouts
         self.dtype = dtype
         self.body = _Body(config)
         self.softmax = softmax
@@ -165,11 +166,14 @@ class LanguageModelNetwork(nn.Module):
         return _cast(dict(self.body.named_parameters()), self.dtype)
 
     def _dropout(self, keys_N: Tensor, seed: Tensor | None) -> Dropout | None:
-        if seed is None or self.dropout == 0:
+        if seed is None or not any(self.dropouts):
             return None
 
         def drop(values_NP: Tensor, layer: int, direction: int) -> Tensor:
-            return keyed_dropout(values_NP, keys_N, seed=seed, place=2 * layer + direction, rate=self.dropout)
+            rate = self.dropouts[layer]
+            if rate == 0:
+                return values_NP
+            return keyed_dropout(values_NP, keys_N, seed=seed, place=2 * layer + direction, rate=rate)
 
         return drop
 

@@ -59,6 +59,11 @@ class TrainConfig:
     """Words per window in `"streams"`."""
     dropout: Share = 0.1
     """Probability with which dropout zeroes what each LSTM layer and the output layer read."""
+    input_dropout: Share | None = None
+    """The same for the first LSTM layer alone, which reads the words; unset, it is --dropout."""
+    output_dropout: Share | None = None
+    """The same for the output layer alone; unset, it is --dropout. A text that is read several times wants more of it
+    here and less at the words."""
     output: Output = "full"
     """How words are predicted: by a `"full"` softmax or a `"sampled"` one (faster with many words)."""
     full_after: Annotated[float, Bounds(0, 1)] = 1.0
@@ -119,6 +124,16 @@ class TrainConfig:
         """Width of the widest convolution; 1 for a model of words."""
         characters = self.model.characters
         return max(width for width, _ in characters.filters) if characters and self.input == "characters" else 1
+
+    def dropouts(self) -> list[float]:
+        """The dropout of what each LSTM layer reads, and of what the output layer reads.
+
+        Example:
+            >>> TrainConfig(dropout=0.2, output_dropout=0.4).dropouts()
+            [0.2, 0.2, 0.4]
+        """
+        first, last = (self.dropout if own is None else own for own in (self.input_dropout, self.output_dropout))
+        return [first, *[self.dropout] * (self.model.lstm.num_layers - 1), last]
 
     def rate(self, tokens: int) -> float:
         """The multiplier of the learning rates in the step after which `tokens` words have been seen.
