@@ -9,6 +9,7 @@ import pytest
 
 from elmokit.errors import ConfigError
 from elmokit.pretrain.stopping import Stop
+from elmokit.pretrain.train import train
 
 
 def test_time_is_over_when_it_is_over():
@@ -60,3 +61,15 @@ def test_signals_that_were_ignored_still_are_and_other_threads_hear_none(monkeyp
     thread.start()
     thread.join()
     assert heard == [before]
+
+
+def test_a_run_that_is_stopped_in_its_last_step_is_finished(texts, tiny, tmp_path):
+    config = tiny(tokens=600)
+
+    def ask(line):
+        if line["tokens"] >= config.tokens:
+            signal.raise_signal(signal.SIGINT)
+
+    options = {"tokenised": True, "workers": 1, "quiet": True}
+    assert train([texts[0]], tmp_path / "m", config, report=ask, **options) == tmp_path / "m"
+    assert (tmp_path / "m" / "model.safetensors").is_file()

@@ -191,7 +191,8 @@ def _run(
     if is_finished and place.is_first:
         save_model(model_folder, training.network, training.scheme_parts, corpus, training.facts())
     place.wait()
-    stop.pass_on()
+    if not is_finished:  # asked to stop in its last step, a run has nothing left to stop
+        stop.pass_on()
     return is_finished
 
 
