@@ -155,11 +155,14 @@ def _expect_draws(counts_V: NDArray[np.int64]) -> NDArray[np.floating]:
     fraction_V = np.maximum(counts_V, 1) / np.maximum(counts_V, 1).sum()
     weights_V = weigh_words(counts_V)
     rivals = np.random.default_rng(0).choice(len(fraction_V), (RIVALS, CANDIDATES - 1), p=fraction_V)
-    drawn_V = fraction_V * np.mean([weights_V / (weights_V + sum_) for sum_ in weights_V[rivals].sum(1)], axis=0)
+    chance_V = np.zeros(len(fraction_V))
+    for others in weights_V[rivals].sum(1):  # one after the other: together they would be a large table
+        chance_V += weights_V / (weights_V + others)
+    drawn_V = fraction_V * chance_V
     return drawn_V / drawn_V.sum()
 
 
-def _draw_uniform(keys_K: NDArray[np.int64], seeds: tuple[int, int], count: int) -> NDArray[np.float64]:
+def _draw_uniform(keys_K: NDArray[np.int64], seeds: tuple[int, int], count: int) -> NDArray[np.floating]:
     """(count, K) numbers from 0 to 1 that follow from key, seeds and place alone: splitmix64, a counter's hash."""
     streams_J = np.random.SeedSequence(seeds).generate_state(count, np.uint64)
     mixed = (keys_K.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))[None] + streams_J[:, None]
