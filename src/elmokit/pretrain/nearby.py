@@ -150,7 +150,7 @@ def _expect_draws(counts_V: NDArray[np.int64]) -> NDArray[np.floating]:
 
     Example:
         >>> _expect_draws(np.array([0, 0, 0, 900_000, 100_000])).round(2).tolist()
-        [0.0, 0.0, 0.0, 0.79, 0.21]
+        [0.0, 0.0, 0.0, 0.81, 0.19]
     """
     fraction_V = np.maximum(counts_V, 1) / np.maximum(counts_V, 1).sum()
     weights_V = weigh_words(counts_V)
