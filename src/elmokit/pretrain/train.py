@@ -262,7 +262,7 @@ class _Training:
             f"plan        {config.tokens:,} words ({passes:,.1f} times the text), {config.tokens_per_batch:,} per step",
         ]
         if passes > MANY_PASSES:
-            lines.append(f"            more than {MANY_PASSES} times is rarely worth it: --tokens N makes it shorter")
+            lines.append(f"            more than {MANY_PASSES} times: --held-out shows whether that still helps")
         reading = 6 * body * config.tokens_per_batch / self.place.world  # forward and backward pass, roughly
         if self.place.device.type == "cpu" and self.optimiser.flops > DEAR_STEPS * reading:
             lines.append(
