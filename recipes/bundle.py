@@ -1,14 +1,12 @@
 """A trained model becomes a small folder to ship: rounded weights, int8 output layer, canonical state, facts, a card.
 
     python recipes/bundle.py TRAINED FOLDER [--dtype int8] [--mix results.json] [--about about.json] [--card more.md]
-                             [--words 105600] [--level] [--shorten text.tok] [--calibrate unseen.txt]
+                             [--words 105600] [--average OTHER] [--calibrate unseen.txt]
 
 `results.json` is what `elmo task train` wrote of a task that learned a mix at its input: it becomes the model's own mix
 (`layers="mix"`). `about.json` holds facts for the card, an object of strings; `more.md` is put at the end of it.
---words keeps the most frequent words of the output layer; the probability of the others goes to <UNK>. --level gives
-layer 0 of an older model the origin and the length that `elmo train` gives today, and the mix stays the same sum but
-for a vector that all words share;
---shorten gives the layers above the directions that it gives them, by the first 800 sentences of a tokenised text.
+--words keeps the most frequent words of the output layer; the probability of the others goes to <UNK>. --average takes
+the mean of the weights of TRAINED and of a model that was trained on from it, which predicts better than either.
 --calibrate scales the logits so that a text that the model was never trained on is likeliest: a model that knows its
 training text partly by heart is too sure of itself on any other (temperature scaling, Guo et al. 2017). The order of
 the words that it expects stays.
@@ -18,7 +16,6 @@ The files of a package's model then go to packages/elmokit-NAME/elmokit_NAME, be
 import argparse
 import json
 import math
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -28,11 +25,9 @@ from elmokit import Elmo, LanguageModel
 from elmokit.errors import ElmoError
 from elmokit.io import load, save
 from elmokit.nn.output_layer import OutputLayer
-from elmokit.pretrain.basis import level_words, shorten_directions
+from elmokit.pretrain.basis import average_models
 from elmokit.pretrain.rare_bytes import calm_rare_bytes
-from elmokit.pretrain.saving import SAMPLE_SENTENCES
 from elmokit.text.files import LineReader
-from elmokit.text.segmenters import split_at_blanks
 
 LIMIT = 95e6  # bytes of a file
 CHARACTERS = "encoder.characters.embedding"
@@ -57,8 +52,7 @@ def make_parser():
     parser.add_argument("--about", type=Path)
     parser.add_argument("--card", type=Path)
     parser.add_argument("--words", type=int)
-    parser.add_argument("--level", action="store_true")
-    parser.add_argument("--shorten", type=Path)
+    parser.add_argument("--average", type=Path)
     parser.add_argument("--calibrate", type=Path)
     return parser
 
@@ -67,15 +61,17 @@ def bundle(asked):
     checkpoint = load(asked.trained, softmax=True)
     if asked.about:
         checkpoint.metadata |= json.loads(asked.about.read_text(encoding="utf-8"))
-    if asked.shorten:
-        sentences = [split_at_blanks(line.text()) for line in islice(LineReader([asked.shorten]), SAMPLE_SENTENCES)]
-        checkpoint.tensors, checkpoint.softmax = shorten_directions(checkpoint, checkpoint.softmax, sentences)
-    factor = level(checkpoint) if asked.level else 1.0
+    if asked.average:
+        other = load(asked.average, softmax=True)
+        checkpoint.tensors, checkpoint.softmax = average_models(checkpoint, other)
+        checkpoint.metadata.pop("held_out_perplexity", None)  # the first one's
+        checkpoint.metadata["average"] = (
+            f"the mean of two models, the second after {other.metadata['training_words']} more words"
+        )
     if asked.mix:
         result = json.loads(asked.mix.read_text(encoding="utf-8"))
         mix = result["mixes"]["input"]
         parts = [mix["gamma"] * weight for weight in mix["weights"]]
-        parts[0] /= factor
         gamma = sum(parts)
         # A softmax gives these weights back, whatever constant is added to their logarithms.
         checkpoint.tensors["mix.weights"] = torch.tensor([math.log(part / gamma) for part in parts])
@@ -104,14 +100,6 @@ def bundle(asked):
         print(f"{size / 1e6:8.2f} MB  {name}")
     judgement = "at most" if max(sizes.values()) <= LIMIT else "MORE THAN"
     print(f"{sum(sizes.values()) / 1e6:8.2f} MB  in all, each {judgement} the {LIMIT / 1e6:.0f} MB of a file to ship")
-
-
-def level(checkpoint):
-    """Level layer 0; gives the factor by which it has grown."""
-    name = "encoder.projection.weight"
-    before = checkpoint.tensors[name].norm()
-    checkpoint.tensors = level_words(checkpoint, checkpoint.output_words[3:])
-    return float(checkpoint.tensors[name].norm() / before)
 
 
 def keep_words(checkpoint, number):

@@ -8,9 +8,17 @@ import pytest
 import torch
 
 from elmokit.config import ElmoConfig, LstmConfig, WordConfig
+from elmokit.errors import ConfigError
 from elmokit.io import Checkpoint
 from elmokit.model import CANONICAL_SENTENCES, Elmo
-from elmokit.pretrain.basis import LEAST_VARIANCE, MOST_TIMES, change_basis, level_words, shorten_directions
+from elmokit.pretrain.basis import (
+    LEAST_VARIANCE,
+    MOST_TIMES,
+    average_models,
+    change_basis,
+    level_words,
+    shorten_directions,
+)
 
 SENTENCES = [["a", "river", "bank"], ["banks", "lend", "money", "to", "us"], ["x"]]
 
@@ -148,3 +156,64 @@ def test_words_of_a_table_stay_as_they_are():
     tensors = elmo.to_checkpoint().tensors
     levelled = level_words(elmo.to_checkpoint(), ["a", "b"])
     assert all(torch.equal(levelled[name], value) for name, value in tensors.items())
+
+
+def in_other_coordinates(checkpoint):
+    """The same predictions: outputs changed as when a model is saved, layer 0 twice as long."""
+    tensors, softmax = change_basis(checkpoint.config.lstm, checkpoint.tensors, checkpoint.softmax)
+    for part in ("weight", "bias"):
+        tensors[f"encoder.projection.{part}"] = tensors[f"encoder.projection.{part}"] * 2
+    for direction in ("forward", "backward"):
+        name = f"bilm.{direction}_layers.0.input_weight"
+        tensors[name] = tensors[name] / 2
+    return dataclasses.replace(checkpoint, tensors=tensors, softmax=softmax)
+
+
+def a_checkpoint(**options):
+    elmo, softmax = a_model(**options)
+    words = [f"word{number}" for number in range(len(softmax["softmax.bias"]))]
+    return dataclasses.replace(elmo.to_checkpoint(), softmax=softmax, output_words=words)
+
+
+def test_the_mean_with_the_same_model_in_other_coordinates_is_that_model():
+    first = a_checkpoint()
+    second = in_other_coordinates(first)
+    assert not torch.allclose(second.softmax["softmax.weight"], first.softmax["softmax.weight"], rtol=0.1)
+    tensors, softmax = average_models(first, second)
+    assert tensors.keys() == first.tensors.keys()
+    for name, value in {**first.tensors, **first.softmax}.items():
+        torch.testing.assert_close({**tensors, **softmax}[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_the_mean_lies_half_way_in_the_coordinates_of_the_first():
+    first, trained_on = a_checkpoint(), a_checkpoint()
+    trained_on.tensors = {name: value + 0.01 * torch.randn_like(value) for name, value in first.tensors.items()}
+    tensors, _ = average_models(first, in_other_coordinates(trained_on))
+    for name in tensors:
+        half = (first.tensors[name] + trained_on.tensors[name]) / 2
+        # A factor is fitted between the two layers 0, so it is only nearly 2.
+        is_fitted = name.startswith("encoder.projection") or "layers.0.input" in name
+        rtol, atol = (0.02, 1e-3) if is_fitted else (1e-4, 1e-5)
+        torch.testing.assert_close(tensors[name], half, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize(
+    "options", [{"projection_clip": 3.0}, {"cell_dim": 8, "projection_dim": 8}], ids=["clipped", "no projection"]
+)
+def test_where_coordinates_are_given_the_mean_is_that_of_the_weights(options):
+    first, second = a_checkpoint(**options), a_checkpoint(**options)
+    second.softmax = {name: value + 1 for name, value in first.softmax.items()}
+    tensors, softmax = average_models(first, second)
+    for name, value in first.tensors.items():
+        torch.testing.assert_close(tensors[name], value)
+    torch.testing.assert_close(softmax["softmax.weight"], first.softmax["softmax.weight"] + 0.5)
+
+
+def test_models_of_another_shape_or_vocabulary_have_no_mean():
+    first = a_checkpoint()
+    with pytest.raises(ConfigError, match="not the same model"):
+        average_models(first, a_checkpoint(num_layers=2))
+    with pytest.raises(ConfigError, match="not the same vocabulary of the output layer"):
+        average_models(first, a_checkpoint(num_words=20))
+    with pytest.raises(ConfigError, match="output layers"):
+        average_models(first, dataclasses.replace(first, softmax=None))

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from elmokit.errors import ConfigError
 from elmokit.model import CANONICAL_SENTENCES, Elmo
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from elmokit.config import LstmConfig
     from elmokit.io import Checkpoint
 
-__all__ = ["change_basis", "level_words", "shorten_directions"]
+__all__ = ["average_models", "change_basis", "level_words", "shorten_directions"]
 
 # No variance counts as less than this fraction of the average: with fewer words than coordinates, some directions have
 # none.
@@ -64,7 +65,7 @@ def change_basis(
     variance_P, axes_PP = torch.linalg.eigh(torch.cov(softmax["softmax.weight"].double().T, correction=0))
     average = variance_P.mean()
     scale_P = (variance_P / average).clamp_min(LEAST_VARIANCE).sqrt() if average > 0 else torch.ones_like(variance_P)
-    return _scale_directions(config, tensors, softmax, axes_PP, scale_P)
+    return _change_outputs(config, tensors, softmax, *_scale_along(axes_PP, scale_P))
 
 
 @torch.no_grad()
@@ -95,23 +96,66 @@ def shorten_directions(
     energy_P, axes_PP = torch.linalg.eigh(moment_PP)
     most = energy_P.sum() * max(MOST_ENERGY, MOST_TIMES / len(energy_P))
     scale_P = (most / energy_P.clamp_min(torch.finfo(torch.double).tiny)).clamp_max(1).sqrt()
-    return _scale_directions(config, checkpoint.tensors, softmax, axes_PP, scale_P)
+    return _change_outputs(config, checkpoint.tensors, softmax, *_scale_along(axes_PP, scale_P))
+
+
+def average_models(first: Checkpoint, second: Checkpoint) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The mean of two models' weights, in the first one's coordinates: its tensors, and those of its output layer.
+
+    It is a model only if training led from the first to the second, or from a third one to both, at small learning
+    rates; it then often predicts better than either (weight averaging). Each was saved in coordinates of its own, so
+    the second's outputs are changed by the matrix that brings its output layer nearest to the first one's, and its
+    layer 0 by a factor.
+
+    Arguments:
+        first: a model with its output layer.
+        second: the other, of the same shape and vocabulary.
+    """
+    for what, one, other in (
+        ("model", first.config, second.config),
+        ("alphabet", first.alphabet, second.alphabet),
+        ("table of words", first.vocabulary, second.vocabulary),
+        ("vocabulary of the output layer", first.output_words, second.output_words),
+    ):
+        if one != other:
+            raise ConfigError(f"two models have no mean unless one was trained on from the other: not the same {what}")
+    if first.softmax is None or second.softmax is None:
+        raise ConfigError("two models have a mean only together with their output layers, and one has none")
+    tensors, softmax = dict(second.tensors), dict(second.softmax)
+    if _can_choose(first.config.lstm):
+        ours_VP, theirs_VP = first.softmax["softmax.weight"].double(), softmax["softmax.weight"].double()
+        map_PP = torch.linalg.lstsq(theirs_VP, ours_VP).solution
+        tensors, softmax = _change_outputs(
+            first.config.lstm, tensors, softmax, there_PP=torch.linalg.inv(map_PP).T, back_PP=map_PP.T
+        )
+    if first.config.projects_words:
+        ours, theirs = (each["encoder.projection.weight"].double() for each in (first.tensors, tensors))
+        _scale_words(tensors, (ours * theirs).sum() / theirs.square().sum())
+    return _mean(first.tensors, tensors), _mean(first.softmax, softmax)
+
+
+def _mean(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: ((one.double() + second.get(name, one).double()) / 2).float() for name, one in first.items()}
 
 
 def _can_choose(config: LstmConfig) -> bool:
     return config.projection_clip is None and config.has_projection
 
 
-def _scale_directions(
+def _scale_along(axes_PP: Tensor, scale_P: Tensor) -> tuple[Tensor, Tensor]:
+    """The matrix that scales vectors along these axes (columns), and the one that undoes it."""
+    return axes_PP * scale_P @ axes_PP.T, axes_PP / scale_P @ axes_PP.T
+
+
+def _change_outputs(
     config: LstmConfig,
     tensors: Mapping[str, Tensor],
     softmax: Mapping[str, Tensor],
-    axes_PP: Tensor,
-    scale_P: Tensor,
+    there_PP: Tensor,
+    back_PP: Tensor,
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The same language model with the outputs of all LSTMs scaled along these axes (columns)."""
+    """The same language model with all outputs h of its LSTMs as h @ there; `back` undoes that."""
     tensors, softmax = dict(tensors), dict(softmax)
-    there_PP, back_PP = axes_PP * scale_P @ axes_PP.T, axes_PP / scale_P @ axes_PP.T
 
     def change(name: str, left_PP: Tensor | None = None, right_PP: Tensor | None = None) -> None:
         value = tensors[name].double()
@@ -125,7 +169,7 @@ def _scale_directions(
             change(layer + "recurrent_weight", left_PP=back_PP)
             if number > 0:  # the first layer reads words, which keep their coordinates
                 change(layer + "input_weight", left_PP=back_PP)
-    softmax["softmax.weight"] = (softmax["softmax.weight"].double() @ back_PP).float()
+    softmax["softmax.weight"] = (softmax["softmax.weight"].double() @ back_PP.T).float()
     return tensors, softmax
 
 
@@ -150,7 +194,14 @@ def level_words(checkpoint: Checkpoint, words: Sequence[str]) -> dict[str, Tenso
     lengths_L = output.layers[:, output.mask].norm(dim=-1).mean(dim=-1).double()
     length = (words_NP - middle_P).norm(dim=1).mean() * 2**0.5  # layer 0 is the vector twice, side by side
     factor = lengths_L[1:].mean() / length if length > 0 else torch.ones(())
+    _scale_words(tensors, factor, middle_P)
+    return tensors
+
+
+def _scale_words(tensors: dict[str, Tensor], factor: Tensor, middle_P: Tensor | None = None) -> None:
+    """Change layer 0 to (layer 0 - middle) * factor; what the first LSTMs make of it stays."""
     weight, bias = (tensors[f"encoder.projection.{part}"].double() for part in ("weight", "bias"))
+    middle_P = torch.zeros_like(bias) if middle_P is None else middle_P
     tensors["encoder.projection.weight"] = (weight * factor).float()
     tensors["encoder.projection.bias"] = ((bias - middle_P) * factor).float()
     for direction in ("forward", "backward"):
@@ -158,4 +209,3 @@ def level_words(checkpoint: Checkpoint, words: Sequence[str]) -> dict[str, Tenso
         input_weight = tensors[layer + "input_weight"].double()
         tensors[layer + "bias"] = (tensors[layer + "bias"].double() + middle_P @ input_weight).float()
         tensors[layer + "input_weight"] = (input_weight / factor).float()
-    return tensors
