@@ -59,15 +59,14 @@ def make_parser():
 
 def bundle(asked):
     checkpoint = load(asked.trained, softmax=True)
-    if asked.about:
-        checkpoint.metadata |= json.loads(asked.about.read_text(encoding="utf-8"))
     if asked.average:
         other = load(asked.average, softmax=True)
         checkpoint.tensors, checkpoint.softmax = average_models(checkpoint, other)
         checkpoint.metadata.pop("held_out_perplexity", None)  # the first one's
-        checkpoint.metadata["average"] = (
-            f"the mean of two models, the second after {other.metadata['training_words']} more words"
-        )
+        more = other.metadata.get("training_words", "some")
+        checkpoint.metadata["average"] = f"the mean of two models, the second after {more} more words"
+    if asked.about:
+        checkpoint.metadata |= json.loads(asked.about.read_text(encoding="utf-8"))
     if asked.mix:
         result = json.loads(asked.mix.read_text(encoding="utf-8"))
         mix = result["mixes"]["input"]

@@ -25,6 +25,40 @@ def test_paragraphs_are_split_in_two_ways_by_turns(tmp_path, options, expected):
     assert (tmp_path / "out.txt").read_text(encoding="utf-8").splitlines() == expected * 2
 
 
+def load_bundle():
+    spec = spec_from_file_location("bundle", RECIPES / "bundle.py")
+    assert spec and spec.loader
+    bundle = module_from_spec(spec)
+    spec.loader.exec_module(bundle)
+    return bundle
+
+
+def test_the_mean_of_two_models_is_bundled_and_says_so(tmp_path, monkeypatch, capsys):
+    checkpoint = Elmo.random(ElmoConfig.tiny()).to_checkpoint()
+    checkpoint.output_words = ["<S>", "</S>", "<UNK>", *"abcdefgh"]
+    weight_VP = torch.randn(len(checkpoint.output_words), checkpoint.config.lstm.projection_dim)
+    checkpoint.softmax = {"softmax.weight": weight_VP, "softmax.bias": torch.zeros(len(weight_VP))}
+    checkpoint.metadata["held_out_perplexity"] = "50"
+    io.save(checkpoint, tmp_path / "first")
+    checkpoint.metadata["training_words"] = "26,000"
+    checkpoint.softmax["softmax.bias"] = torch.arange(len(weight_VP)) / 4
+    io.save(checkpoint, tmp_path / "second")
+    monkeypatch.chdir(tmp_path)
+    bundle = load_bundle()
+    monkeypatch.setattr(sys, "argv", ["bundle.py", "first", "mean", "--average", "second"])
+    bundle.main()
+    mean = io.load(tmp_path / "mean", softmax=True)
+    torch.testing.assert_close(mean.softmax["softmax.bias"], torch.arange(len(weight_VP)) / 8)
+    assert mean.metadata["average"] == "the mean of two models, the second after 26,000 more words"
+    assert "held_out_perplexity" not in mean.metadata
+    checkpoint.output_words[-1] = "z"
+    io.save(checkpoint, tmp_path / "other")
+    monkeypatch.setattr(sys, "argv", ["bundle.py", "first", "no", "--average", "other"])
+    with pytest.raises(SystemExit):
+        bundle.main()
+    assert "not the same vocabulary of the output layer" in capsys.readouterr().err
+
+
 def test_a_model_that_is_too_sure_is_calibrated_and_expects_the_same_order(tmp_path, monkeypatch, capsys):
     words = ["<S>", "</S>", "<UNK>", *"abcdefgh"]
     config = dataclasses.replace(ElmoConfig.tiny(), lstm=dataclasses.replace(ElmoConfig.tiny().lstm, cell_clip=None))
@@ -36,10 +70,7 @@ def test_a_model_that_is_too_sure_is_calibrated_and_expects_the_same_order(tmp_p
     checkpoint.output_words = words
     io.save(checkpoint, tmp_path / "sure")
     (tmp_path / "unseen.txt").write_text("a b a c a a b a b a c\n" * 8, encoding="utf-8")
-    spec = spec_from_file_location("bundle", RECIPES / "bundle.py")
-    assert spec and spec.loader
-    bundle = module_from_spec(spec)
-    spec.loader.exec_module(bundle)
+    bundle = load_bundle()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["bundle.py", "sure", "mild", "--calibrate", "unseen.txt"])
     bundle.main()

@@ -1,0 +1,1 @@
+"""The files of en-original; elmokit finds them by name, there is nothing to import."""
