@@ -195,11 +195,11 @@ def medium() -> TrainConfig:
 
 
 def original() -> TrainConfig:
-    """The published original size (93.6 M parameters), with the settings behind the package `elmokit-en-original`.
+    """The published original size (93.6 M parameters), with the settings of the first run of `elmokit-en-original`.
 
     A sampled softmax sees twice as many words per second as a full one, which learns more from each: the run begins
     with the one and ends with the other. Without weight decay, and at higher rates, gradients of this size stopped
-    being finite after 220 million words (LOG.md).
+    being finite after 220 million words (LOG.md). The package's card has the commands of the two runs that followed.
     """
     return TrainConfig(
         model=without_clipping(ElmoConfig.original()),
