@@ -16,7 +16,11 @@ from elmokit.io.text_files import read_words
 
 # Of a package the weights in the checkout, whatever is installed; one that was fetched without them has none to test.
 FOLDERS = [path.parent for path in packages.BUNDLED.glob("*/config.json")]
-FOLDERS += [path.parent for path in Path(__file__).parents[1].glob("packages/*/*/model.safetensors")]
+FOLDERS += [
+    path.parent
+    for path in Path(__file__).parents[1].glob("packages/*/*/config.json")
+    if (path.parent / "model.safetensors").is_file()
+]
 
 # How many times as long as common words: what people write, and letters or bytes drawn at random. The longest of the
 # latter were 15.7 times as long, in layer 0 of en-small (1.5 times above it). Before its rare bytes were mended, 中国
