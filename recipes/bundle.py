@@ -6,7 +6,7 @@
 `results.json` is what `elmo task train` wrote of a task that learned a mix at its input: it becomes the model's own mix
 (`layers="mix"`). `about.json` holds facts for the card, an object of strings; `more.md` is put at the end of it.
 --words keeps the most frequent words of the output layer; the probability of the others goes to <UNK>. --average takes
-the mean of the weights of TRAINED and of a model that was trained on from it, which predicts better than either.
+the mean of the weights of TRAINED and of a model that was trained on from it, which can predict better than either.
 --calibrate scales the logits so that a text that the model was never trained on is likeliest: a model that knows its
 training text partly by heart is too sure of itself on any other (temperature scaling, Guo et al. 2017). The order of
 the words that it expects stays.

@@ -215,5 +215,7 @@ def test_models_of_another_shape_or_vocabulary_have_no_mean():
         average_models(first, a_checkpoint(num_layers=2))
     with pytest.raises(ConfigError, match="not the same vocabulary of the output layer"):
         average_models(first, a_checkpoint(num_words=20))
+    with pytest.raises(ConfigError, match="an output layer of 3 words"):
+        average_models(a_checkpoint(num_words=3), a_checkpoint(num_words=3))
     with pytest.raises(ConfigError, match="output layers"):
         average_models(first, dataclasses.replace(first, softmax=None))

@@ -124,6 +124,11 @@ def average_models(first: Checkpoint, second: Checkpoint) -> tuple[dict[str, Ten
     tensors, softmax = dict(second.tensors), dict(second.softmax)
     if _can_choose(first.config.lstm):
         ours_VP, theirs_VP = first.softmax["softmax.weight"].double(), softmax["softmax.weight"].double()
+        if len(theirs_VP) < theirs_VP.shape[1]:
+            raise ConfigError(
+                f"an output layer of {len(theirs_VP)} words does not tell the coordinates of {theirs_VP.shape[1]} numbers: "
+                "models have a mean only with more words than that"
+            )
         map_PP = torch.linalg.lstsq(theirs_VP, ours_VP).solution
         tensors, softmax = _change_outputs(
             first.config.lstm, tensors, softmax, there_PP=torch.linalg.inv(map_PP).T, back_PP=map_PP.T
