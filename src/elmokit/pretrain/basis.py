@@ -126,8 +126,8 @@ def average_models(first: Checkpoint, second: Checkpoint) -> tuple[dict[str, Ten
         ours_VP, theirs_VP = first.softmax["softmax.weight"].double(), softmax["softmax.weight"].double()
         if len(theirs_VP) < theirs_VP.shape[1]:
             raise ConfigError(
-                f"an output layer of {len(theirs_VP)} words does not tell the coordinates of {theirs_VP.shape[1]} numbers: "
-                "models have a mean only with more words than that"
+                f"an output layer of {len(theirs_VP)} words does not tell the coordinates of {theirs_VP.shape[1]} "
+                "numbers: two models have a mean only with as many words"
             )
         map_PP = torch.linalg.lstsq(theirs_VP, ours_VP).solution
         tensors, softmax = _change_outputs(
