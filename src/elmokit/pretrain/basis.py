@@ -102,10 +102,9 @@ def shorten_directions(
 def average_models(first: Checkpoint, second: Checkpoint) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The mean of two models' weights, in the first one's coordinates: its tensors, and those of its output layer.
 
-    It is a model only if training led from the first to the second, or from a third one to both, at small learning
-    rates; it then often predicts better than either (weight averaging). Each was saved in coordinates of its own, so
-    the second's outputs are changed by the matrix that brings its output layer nearest to the first one's, and its
-    layer 0 by a factor.
+    It is a useful model only if training led from the first to the second at small learning rates; it can then predict
+    better than either (weight averaging). Each was saved in coordinates of its own, so the second's outputs are changed
+    by the matrix that brings its output layer nearest to the first one's, and its layer 0 by a factor.
 
     Arguments:
         first: a model with its output layer.
